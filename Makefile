@@ -1,0 +1,106 @@
+# Everything a developer or CI does, by one name each. `make` alone lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# --- variables: override on the command line, as in `make test ARGS="-k timers"` -------------------------------------
+
+VENV    ?= .venv
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+
+BIN   := $(VENV)/bin
+PY    := $(BIN)/python
+STAMP := $(VENV)/.setup-done
+CODE  := $(wildcard framework app api services spark examples benchmarks tests)
+
+# uv is used where it is on PATH, pip otherwise: both install the same hashes.
+UV      := $(shell command -v uv 2>/dev/null)
+INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(PY),$(PY) -m pip install --quiet)
+
+# The value of a variable that was given on make's command line, and only there: shells have a SECONDS of their own.
+given = $(if $(filter command,$(origin $(1))),$($(1)))
+
+RUN_OPTIONS := $(if $(call given,SECONDS),--seconds $(SECONDS)) $(if $(call given,DATA),--data $(DATA))
+
+# --- targets ---------------------------------------------------------------------------------------------------------
+
+.PHONY: help
+help: ## List the targets
+	@echo "Usage: make TARGET [VARIABLE=value ...]"
+	@echo
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "Variables: PYTHON=$(PYTHON)  VENV=$(VENV)  WORKERS=$(WORKERS) (test processes)  ARGS= (more arguments for the tool)"
+
+.PHONY: setup
+setup: $(STAMP) ## Make the virtual environment and install everything, pinned and hashed
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		|| { echo "Tidegate needs Python 3.11 to 3.13; name one with PYTHON=..." >&2; exit 1; }
+	$(if $(UV),$(UV) venv --quiet --seed --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
+
+# The interpreter is an order-only prerequisite: its date is that of the Python installation.
+$(STAMP): pyproject.toml requirements/dev.txt | $(PY)
+	$(INSTALL) --require-hashes -r requirements/dev.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: run
+run: setup ## Run the Tinder example [SECONDS=n to stop by itself, DATA=dir to keep its data there]
+	$(PY) -m examples.tinder_match $(strip $(RUN_OPTIONS) $(ARGS))
+
+.PHONY: test
+test: setup ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name"]
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+
+.PHONY: faults
+faults: setup ## Run all the fault tests: crashes, kills and the slow ones [ARGS=...]
+	$(PY) -m pytest tests/faults --timeout 900 $(ARGS)
+
+.PHONY: check
+check: setup ## Lint, format check, types and layers: all that CI checks besides the tests
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: setup ## Format the code and apply the safe fixes
+	$(BIN)/ruff check --fix-only --quiet $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+.PHONY: bench
+bench: setup ## Run the benchmarks [ARGS="--help" shows their options]
+	$(PY) -m benchmarks $(ARGS)
+
+.PHONY: docs
+docs: setup ## Regenerate docs/configuration.md from the settings
+	@mkdir -p docs
+	$(PY) -m tidegate_app.reference > docs/configuration.md.new
+	@mv docs/configuration.md.new docs/configuration.md
+
+# The existing pins are kept where they still fit; UPGRADE=1 takes the newest of everything.
+LOCK = $(or $(UV),$(wildcard $(BIN)/uv),$(error make lock needs uv on PATH)) pip compile pyproject.toml --quiet \
+	--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command "make lock" $(if $(call given,UPGRADE),--upgrade)
+
+.PHONY: lock
+lock: ## Pin the dependencies of pyproject.toml, with hashes, in requirements/ [UPGRADE=1]
+	$(LOCK) -o requirements/runtime.txt
+	$(LOCK) -c requirements/runtime.txt --group dev -o requirements/dev.txt
+	$(LOCK) -c requirements/dev.txt --extra spark -o requirements/spark.txt
+	$(LOCK) -c requirements/dev.txt --extra bench -o requirements/bench.txt
+
+.PHONY: build
+build: setup ## Build the wheel into dist/
+	$(PY) -m hatchling build -t wheel
+
+.PHONY: clean
+clean: ## Remove builds, caches and what runs left behind; the virtual environment stays
+	rm -rf build dist .data .tidegate .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The composition root: settings, the command line, the worker process."""
