@@ -1,0 +1,408 @@
+"""Typed codecs: how the values of events and of state become bytes, and come back.
+
+Everything is JSON on the wire, so that any consumer can read it; only a top-level `bytes` goes as it is. msgspec does
+the work for whatever it knows. pydantic models go through their own adapter, and `faust.Record` through its own
+methods; both are recognised without importing either library. Nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, is_dataclass
+from functools import cache, partial
+from inspect import Parameter, isabstract
+from types import UnionType
+from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+import msgspec
+import orjson
+from msgspec import inspect as shapes
+
+from tidegate.errors import DecodeError, DefinitionError, EncodeError
+
+__all__ = ("Codec", "codec_for", "decode_error", "encode_error")
+
+T = TypeVar("T")
+
+FAILURES: Final = (
+    msgspec.MsgspecError,
+    ValueError,  # bytes that are not UTF-8, and the validation errors of pydantic and Faust
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    AssertionError,
+    RecursionError,
+)
+"""What the libraries raise, and what a `__post_init__` or a validator raises on bad data."""
+
+SUPPORTED: Final = (
+    "msgspec.Struct, dataclasses, attrs classes, TypedDict, NamedTuple, pydantic models, faust.Record, bool, int, "
+    "float, str, bytes, None, Decimal, datetime, date, time, timedelta, UUID, Enum, Literal, Any, and list, tuple, "
+    "set, frozenset, dict and unions of these"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """Both directions for one type. The attributes are plain callables, so that a call costs no lookup of a method."""
+
+    type: Any
+    encode: Callable[[T], bytes]
+    """Checks the value's type first; raises EncodeError."""
+    decode: Callable[[bytes], T]
+    """Raises DecodeError, which says what was expected, and where."""
+    check: Callable[[Any], bool]
+    """Is this value of the declared class? Cheap: it looks at the outermost value only."""
+    immutable: bool
+    """Values cannot be changed in place, however deep: who holds one need not look for changes."""
+    encode_raw: Callable[[T], bytes]
+    """For hot loops: no check of the type, and raises any of `encode_failures`; see `encode_error`."""
+    decode_raw: Callable[[bytes], T]
+    """For hot loops: for most types a bare C function. Raises any of `decode_failures`; see `decode_error`."""
+    encode_failures: tuple[type[Exception], ...] = FAILURES
+    decode_failures: tuple[type[Exception], ...] = FAILURES
+
+
+def codec_for(type_: Any) -> Codec[Any]:
+    """The codec of a type; made once per type. A missing annotation means Any."""
+    try:
+        hash(type_)
+    except TypeError:  # Annotated with a list or a dict in it
+        return _build(type_)
+    return _cached(type_)
+
+
+def decode_error(codec: Codec[Any], raw: bytes, failure: BaseException) -> DecodeError:
+    """What `codec.decode` raises for a failure of `codec.decode_raw`."""
+    return DecodeError(f"{len(raw)} byte(s) that are not a valid {_name(codec.type)}: {_detail(failure)}")
+
+
+def encode_error(codec: Codec[Any], value: Any, failure: BaseException | None = None) -> EncodeError:
+    """What `codec.encode` raises for a failure of `codec.encode_raw`, or for a value that `codec.check` refuses."""
+    if failure is None:
+        return EncodeError(f"expected a value of type {_name(codec.type)}, got one of type {_name(type(value))}")
+    return EncodeError(f"a value that cannot be written as {_name(codec.type)}: {_detail(failure)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """What the libraries give: the two directions without checks, and whether values are immutable."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    immutable: bool = False
+
+
+def _build(type_: Any) -> Codec[Any]:
+    if type_ is None or type_ is Parameter.empty:
+        type_ = Any
+    if type_ is bytes:
+        raw = _Raw(_write_bytes, bytes, immutable=True)
+    elif any(map(_is_pydantic, _mentioned(type_))):
+        raw = _pydantic(type_)
+    else:
+        raw = _msgspec(type_)
+    return _finish(type_, raw)
+
+
+_cached = cache(_build)
+
+
+def _finish(type_: Any, raw: _Raw) -> Codec[Any]:
+    check = _checker(type_)
+    raw_encode, raw_decode = raw.encode, raw.decode
+
+    def encode(value: Any) -> bytes:
+        if not check(value):
+            raise encode_error(codec, value)
+        try:
+            return raw_encode(value)
+        except FAILURES as failure:
+            raise encode_error(codec, value, failure) from failure
+
+    def decode(data: bytes) -> Any:
+        try:
+            return raw_decode(data)
+        except FAILURES as failure:
+            raise decode_error(codec, data, failure) from failure
+
+    codec: Codec[Any] = Codec(type_, encode, decode, check, raw.immutable, raw_encode, raw_decode)
+    return codec
+
+
+def _write_bytes(value: bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"expected bytes, got {type(value).__name__}")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------------- msgspec
+
+
+def _msgspec(type_: Any) -> _Raw:
+    nodes = _nodes(type_)
+    strangers = [node.cls for node in nodes if isinstance(node, shapes.CustomType)]
+    _refuse_unreadable(type_, nodes, strangers)
+    try:
+        decode = msgspec.json.Decoder(type_, dec_hook=_read_record if strangers else None).decode
+    except (TypeError, ValueError) as error:
+        raise _unsupported(type_, str(error)) from error
+    if _is_schemaless(nodes):
+        encode: Callable[[Any], bytes] = _write_schemaless
+    else:
+        hook = _write_record if strangers else None
+        encode = msgspec.json.Encoder(enc_hook=hook).encode
+        if strangers or any(isinstance(node, shapes.FloatType | shapes.AnyType) for node in nodes):
+            encode = partial(_write_finite, encode, partial(msgspec.to_builtins, enc_hook=hook))
+    return _Raw(encode, decode, immutable=all(map(_is_fixed, nodes)))
+
+
+def _refuse_unreadable(type_: Any, nodes: Iterable[shapes.Type], strangers: Iterable[type]) -> None:
+    for cls in strangers:
+        if _is_pydantic(cls):
+            raise _unsupported(type_, f"the pydantic model {_name(cls)} can be held by dataclasses and generics only")
+        if not _is_record(cls):
+            raise _unsupported(type_, f"{_name(cls)} cannot be read back from JSON")
+    for node in nodes:
+        if isinstance(node, shapes.DictType) and isinstance(node.key_type, _UNFIT_KEYS):
+            raise _unsupported(type_, "the keys of a dict must be text or numbers in JSON")
+
+
+def _nodes(type_: Any) -> list[shapes.Type]:
+    """Every type that a value of this type can hold, itself first."""
+    try:
+        root = shapes.type_info(type_)
+    except (TypeError, ValueError, NameError, AttributeError) as error:
+        raise _unsupported(type_, str(error)) from error
+    found, seen = [root], {id(root)}
+    for node in found:  # grows as it goes; a type that refers to itself is met once
+        for child in _children(node):
+            if id(child) not in seen:
+                seen.add(id(child))
+                found.append(child)
+    return found
+
+
+def _children(node: Any) -> Iterator[shapes.Type]:
+    for name in ("item_type", "key_type", "value_type"):
+        if (child := getattr(node, name, None)) is not None:
+            yield child
+    yield from getattr(node, "item_types", ())
+    if isinstance(node, shapes.UnionType):
+        yield from node.types
+    for field in getattr(node, "fields", ()):
+        yield field.type
+
+
+_UNFIT_KEYS: Final = (
+    shapes.NoneType,
+    shapes.BoolType,
+    shapes.StructType,
+    shapes.DataclassType,
+    shapes.NamedTupleType,
+    shapes.TupleType,
+    shapes.VarTupleType,
+    shapes.FrozenSetType,
+    shapes.CustomType,
+)
+
+_FIXED: Final = (
+    shapes.NoneType,
+    shapes.BoolType,
+    shapes.IntType,
+    shapes.FloatType,
+    shapes.StrType,
+    shapes.BytesType,
+    shapes.DateTimeType,
+    shapes.DateType,
+    shapes.TimeType,
+    shapes.TimeDeltaType,
+    shapes.UUIDType,
+    shapes.DecimalType,
+    shapes.EnumType,
+    shapes.LiteralType,
+    shapes.TupleType,
+    shapes.VarTupleType,
+    shapes.FrozenSetType,
+    shapes.NamedTupleType,
+    shapes.UnionType,
+)
+
+
+def _is_fixed(node: shapes.Type) -> bool:
+    """Nobody can change a value of this type in place, apart from what it holds."""
+    if isinstance(node, shapes.StructType):
+        return bool(node.cls.__struct_config__.frozen)
+    if isinstance(node, shapes.DataclassType):
+        if is_dataclass(node.cls):
+            return bool(node.cls.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+        return node.cls.__setattr__.__name__ == "_frozen_setattrs"  # attrs
+    return isinstance(node, _FIXED)
+
+
+def _is_schemaless(nodes: Iterable[shapes.Type]) -> bool:
+    kinds = {type(node) for node in nodes}
+    return shapes.AnyType in kinds and kinds <= {shapes.AnyType, shapes.DictType, shapes.ListType, shapes.StrType}
+
+
+def _write_schemaless(value: Any) -> bytes:
+    """Only what JSON itself has: without a declared type, a date or an int key would come back as a str."""
+    options = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+    return _write_finite(partial(orjson.dumps, option=options), None, value)
+
+
+def _write_finite(write: Callable[[Any], bytes], plain: Callable[[Any], Any] | None, value: Any) -> bytes:
+    """JSON has no NaN and no infinity; the libraries write null. So look closer, but only when a null was written."""
+    raw = write(value)
+    if b"null" in raw:
+        _refuse_non_finite(plain(value) if plain else value, "$")
+    return raw
+
+
+def _refuse_non_finite(value: Any, path: str) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"JSON has no {value} - at `{path}`")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_non_finite(item, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_non_finite(item, f"{path}[{index}]")
+
+
+# ------------------------------------------------------------------------------------------------------------ Faust
+
+
+def _is_record(cls: Any) -> bool:
+    return _descends(cls, "faust.models.record", "Record")
+
+
+def _read_record(cls: Any, data: Any) -> Any:
+    if not isinstance(data, dict):
+        raise TypeError(f"Expected `object`, got `{type(data).__name__}`")
+    return cls.from_data(data)
+
+
+def _write_record(value: Any) -> Any:
+    if not _is_record(type(value)):
+        raise TypeError(f"{_name(type(value))} cannot be read back from JSON")
+    return value.to_representation()
+
+
+# --------------------------------------------------------------------------------------------------------- pydantic
+
+
+def _is_pydantic(cls: Any) -> bool:
+    return _descends(cls, "pydantic.main", "BaseModel") or hasattr(cls, "__pydantic_validator__")
+
+
+def _pydantic(type_: Any) -> _Raw:
+    """The model's own configuration decides how strict it is; what it writes, it can read."""
+    from pydantic import PydanticUserError, TypeAdapter
+
+    try:
+        adapter = TypeAdapter(type_)
+    except (PydanticUserError, TypeError, NameError) as error:
+        raise _unsupported(type_, str(error).partition("\n")[0]) from error
+    write = partial(adapter.dump_json, by_alias=True, round_trip=True, warnings="error")
+
+    def decode(raw: bytes) -> Any:
+        value = adapter.validate_json(raw)
+        if b"NaN" in raw or b"Infinity" in raw:
+            _refuse_non_finite(adapter.dump_python(value), "$")
+        return value
+
+    return _Raw(partial(_write_finite, write, adapter.dump_python), decode)
+
+
+def _mentioned(type_: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """The classes that a type is made of: itself, the arguments of generics, the fields of what pydantic can walk."""
+    seen = set() if seen is None else seen
+    if id(type_) in seen:
+        return
+    seen.add(id(type_))
+    for part in get_args(type_):
+        yield from _mentioned(part, seen)
+    cls = get_origin(type_) or type_
+    if not isinstance(cls, type):
+        return
+    yield cls
+    if is_dataclass(cls) or is_typeddict(cls) or hasattr(cls, "_field_defaults"):
+        try:
+            hints = get_type_hints(cls, include_extras=True)
+        except (NameError, TypeError):
+            return  # the library that reads this class gives the better message
+        for hint in hints.values():
+            yield from _mentioned(hint, seen)
+
+
+# ----------------------------------------------------------------------------------------------- checks and messages
+
+_PLAIN_MODULES: Final = frozenset({"builtins", "datetime", "decimal", "uuid"})
+
+
+def _checker(type_: Any) -> Callable[[Any], bool]:
+    classes = _classes(type_)
+    if classes is None:
+        return _is_anything
+    plain = tuple(cls for cls in classes if cls.__module__ in _PLAIN_MODULES)
+    models = frozenset(classes).difference(plain)
+    return partial(_is_one_of, models, plain) if plain else partial(_is_model, models)
+
+
+def _classes(type_: Any) -> list[type] | None:
+    """The classes that values of this type have; None when that is not so simple."""
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is Annotated:
+        return _classes(arguments[0])
+    if origin is Union or origin is UnionType:
+        parts = [_classes(argument) for argument in arguments]
+        return None if None in parts else [cls for part in parts for cls in part or ()]
+    cls = origin or type_
+    if cls is Any or not isinstance(cls, type) or isabstract(cls):
+        return None
+    if is_typeddict(cls):
+        return [dict]
+    return [float, int] if cls is float else [cls]
+
+
+def _is_anything(_: Any) -> bool:
+    return True
+
+
+def _is_model(models: frozenset[type], value: Any) -> bool:
+    """Not of a subclass: that would come back as the declared class, without what the subclass adds."""
+    return type(value) in models
+
+
+def _is_one_of(models: frozenset[type], plain: tuple[type, ...], value: Any) -> bool:
+    """A bool is an int to Python, but not to JSON: it needs to be declared."""
+    cls = type(value)
+    return cls in plain or cls in models or (cls is not bool and isinstance(value, plain))
+
+
+def _descends(cls: Any, module: str, name: str) -> bool:
+    return any(base.__name__ == name and base.__module__ == module for base in getattr(cls, "__mro__", ()))
+
+
+def _unsupported(type_: Any, reason: str) -> DefinitionError:
+    return DefinitionError(f"values of type {_name(type_)} cannot be stored or sent: {reason}. Supported: {SUPPORTED}.")
+
+
+def _name(type_: Any) -> str:
+    if isinstance(type_, type) and get_origin(type_) is None:
+        return type_.__qualname__.rpartition("<locals>.")[2]
+    return repr(type_).replace("typing.", "")
+
+
+def _detail(failure: BaseException) -> str:
+    if isinstance(failure, RecursionError):
+        return "it is nested too deeply"
+    errors = getattr(failure, "errors", None)
+    if errors is None or not type(failure).__module__.startswith("pydantic"):
+        return str(failure) or type(failure).__name__
+    first = errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{first['msg']} - at `{'.'.join(map(str, ('$', *first['loc'])))}`"
