@@ -283,7 +283,7 @@ def _is_record(cls: Any) -> bool:
 def _read_record(cls: Any, data: Any) -> Any:
     if not isinstance(data, dict):
         raise TypeError(f"Expected `object`, got `{type(data).__name__}`")
-    return cls.from_data(data)
+    return cls.from_data(data, preferred_type=cls)  # else the record itself names its class
 
 
 def _write_record(value: Any) -> Any:
