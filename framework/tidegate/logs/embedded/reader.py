@@ -1,0 +1,52 @@
+"""Finding records in the blocks, from a position on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import attrgetter
+
+from rocksdict import Rdict, RdictIter
+
+from tidegate.logs.embedded.blocks import block_key, decode_block, offset_of
+from tidegate.logs.records import Record
+
+__all__ = ("fetch",)
+
+_offset = attrgetter("offset")
+
+
+def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -> tuple[Sequence[Record], int]:
+    """Records of the partition with this prefix from `position` to `end`, whole blocks until there are `limit`.
+
+    An iterator is made for each call: it costs a microsecond, and one that is kept holds on to deleted files."""
+    iterator = database.iter()
+    records = _seek(iterator, blocks, position)
+    while iterator.valid():
+        key = iterator.key()
+        if not key.startswith(blocks) or (base := offset_of(key)) >= end:
+            break
+        if len(records) >= limit:
+            return records, base
+        block = decode_block(iterator.value()).records
+        if records:
+            records += block
+        else:
+            records = block
+        iterator.next()
+    return records, end
+
+
+def _seek(iterator: RdictIter, blocks: bytes, position: int) -> list[Record]:
+    """Stand at the first block after `position`; return the records of the one that `position` lies inside, if any."""
+    target = block_key(blocks, position)
+    iterator.seek(target)
+    if iterator.valid() and iterator.key() == target:
+        return []
+    iterator.seek_for_prev(target)
+    if not iterator.valid() or not iterator.key().startswith(blocks):
+        iterator.seek(target)
+        return []
+    records = decode_block(iterator.value()).records
+    iterator.next()
+    return records[bisect_left(records, position, key=_offset) :]
