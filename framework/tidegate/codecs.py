@@ -247,17 +247,22 @@ def _is_schemaless(nodes: Iterable[shapes.Type]) -> bool:
     return shapes.AnyType in kinds and kinds <= {shapes.AnyType, shapes.DictType, shapes.ListType, shapes.StrType}
 
 
+_JSON_ONLY: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+
+
 def _write_schemaless(value: Any) -> bytes:
     """Only what JSON itself has: without a declared type, a date or an int key would come back as a str."""
-    options = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
-    return _write_finite(partial(orjson.dumps, option=options), None, value)
+    raw = orjson.dumps(value, None, _JSON_ONLY)
+    if b"null" in raw:
+        _refuse_non_finite(value, "$")
+    return raw
 
 
-def _write_finite(write: Callable[[Any], bytes], plain: Callable[[Any], Any] | None, value: Any) -> bytes:
+def _write_finite(write: Callable[[Any], bytes], plain: Callable[[Any], Any], value: Any) -> bytes:
     """JSON has no NaN and no infinity; the libraries write null. So look closer, but only when a null was written."""
     raw = write(value)
     if b"null" in raw:
-        _refuse_non_finite(plain(value) if plain else value, "$")
+        _refuse_non_finite(plain(value), "$")
     return raw
 
 
