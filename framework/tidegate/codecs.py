@@ -149,13 +149,10 @@ def _msgspec(type_: Any) -> _Raw:
         decode = msgspec.json.Decoder(type_, dec_hook=_read_record if strangers else None).decode
     except (TypeError, ValueError) as error:
         raise _unsupported(type_, str(error)) from error
-    if _is_schemaless(nodes):
-        encode: Callable[[Any], bytes] = _write_schemaless
-    else:
-        hook = _write_record if strangers else None
-        encode = msgspec.json.Encoder(enc_hook=hook).encode
-        if strangers or any(isinstance(node, shapes.FloatType | shapes.AnyType) for node in nodes):
-            encode = partial(_write_finite, encode, partial(msgspec.to_builtins, enc_hook=hook))
+    hook = _write_record if strangers else None
+    encode = _write_json if _is_schemaless(nodes) else msgspec.json.Encoder(enc_hook=hook).encode
+    if strangers or any(isinstance(node, shapes.FloatType | shapes.AnyType) for node in nodes):
+        encode = _finite(encode, decode, partial(msgspec.to_builtins, enc_hook=hook))
     return _Raw(encode, decode, immutable=all(map(_is_fixed, nodes)))
 
 
@@ -250,20 +247,33 @@ def _is_schemaless(nodes: Iterable[shapes.Type]) -> bool:
 _JSON_ONLY: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
-def _write_schemaless(value: Any) -> bytes:
+def _write_json(value: Any) -> bytes:
     """Only what JSON itself has: without a declared type, a date or an int key would come back as a str."""
-    raw = orjson.dumps(value, None, _JSON_ONLY)
-    if b"null" in raw:
-        _refuse_non_finite(value, "$")
-    return raw
+    return orjson.dumps(value, None, _JSON_ONLY)
 
 
-def _write_finite(write: Callable[[Any], bytes], plain: Callable[[Any], Any], value: Any) -> bytes:
-    """JSON has no NaN and no infinity; the libraries write null. So look closer, but only when a null was written."""
-    raw = write(value)
-    if b"null" in raw:
-        _refuse_non_finite(plain(value), "$")
-    return raw
+def _finite(
+    write: Callable[[Any], bytes], read: Callable[[bytes], Any], plain: Callable[[Any], Any]
+) -> Callable[[Any], bytes]:
+    """JSON has no NaN and no infinity; the libraries write null. So look closer, but only when a null was written.
+
+    Reading it back is the quick look: a NaN equals nothing. Only what comes back unequal is walked through.
+    """
+
+    def encode(value: Any) -> bytes:
+        raw = write(value)
+        if b"null" in raw and not _reads_back(read, raw, value):
+            _refuse_non_finite(plain(value), "$")
+        return raw
+
+    return encode
+
+
+def _reads_back(read: Callable[[bytes], Any], raw: bytes, value: Any) -> bool:
+    try:
+        return bool(read(raw) == value)
+    except FAILURES:
+        return False
 
 
 def _refuse_non_finite(value: Any, path: str) -> None:
@@ -320,7 +330,7 @@ def _pydantic(type_: Any) -> _Raw:
             _refuse_non_finite(adapter.dump_python(value), "$")
         return value
 
-    return _Raw(partial(_write_finite, write, adapter.dump_python), decode)
+    return _Raw(_finite(write, adapter.validate_json, adapter.dump_python), decode)
 
 
 def _mentioned(type_: Any, seen: set[int] | None = None) -> Iterator[Any]:
