@@ -1,0 +1,244 @@
+"""What every store promises the engine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+
+from tidegate.state.base import Change, Store, StorePosition
+from tidegate.state.memory import MemoryStore
+from tidegate.state.rocksdb import RocksStore
+
+ALL = (b"", b"\xff\xff")
+
+MAKERS: dict[str, Callable[[Path], Store]] = {"memory": lambda _: MemoryStore(), "rocksdb": RocksStore}
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made = MAKERS[request.param](tmp_path / "store")
+    yield made
+    made.close()
+
+
+def at(offset: int) -> StorePosition:
+    return StorePosition("lineage", offset, 1_700_000_000_000 + offset)
+
+
+def key(number: int) -> bytes:
+    return b"\x02%06d" % number
+
+
+def test_a_new_store_is_empty(store: Store) -> None:
+    assert store.position is None
+    assert store.get(b"\x01") is None
+    assert list(store.scan(*ALL)) == []
+
+
+def test_what_is_applied_is_read(store: Store) -> None:
+    store.apply([(b"\x02a", b"1"), (b"\x02b", b"")], at(7))
+
+    assert (store.get(b"\x02a"), store.get(b"\x02b"), store.get(b"\x02c")) == (b"1", b"", None)
+    assert store.position == at(7)
+
+
+def test_none_removes(store: Store) -> None:
+    store.apply([(b"\x02a", b"1"), (b"\x02b", b"2")], at(1))
+    store.apply([(b"\x02a", None), (b"\x02never", None)], at(2))
+
+    assert store.get(b"\x02a") is None
+    assert list(store.scan(*ALL)) == [(b"\x02b", b"2")]
+
+
+def test_of_changes_to_one_key_the_last_wins(store: Store) -> None:
+    store.apply([(b"\x02a", b"1"), (b"\x02b", b"1"), (b"\x02a", None), (b"\x02b", None), (b"\x02b", b"3")], at(1))
+
+    assert list(store.scan(*ALL)) == [(b"\x02b", b"3")]
+
+
+def test_a_position_alone_can_be_applied(store: Store) -> None:
+    store.apply([], at(3))
+
+    assert store.position == at(3)
+    assert list(store.scan(*ALL)) == []
+
+
+def test_changes_that_fail_on_the_way_change_nothing(store: Store) -> None:
+    def broken() -> Iterator[Change]:
+        yield b"\x02a", b"2"
+        raise RuntimeError("while encoding")
+
+    store.apply([(b"\x02a", b"1")], at(1))
+    with pytest.raises(RuntimeError):
+        store.apply(broken(), at(2))
+
+    assert store.get(b"\x02a") == b"1"
+    assert store.position == at(1)
+
+
+def test_a_scan_is_in_order_from_start_to_before_end(store: Store) -> None:
+    store.apply([(key(n), b"%d" % n) for n in (5, 3, 9, 1, 7)], at(1))
+
+    assert [value for _, value in store.scan(key(3), key(9))] == [b"3", b"5", b"7"]
+    assert list(store.scan(key(9), key(3))) == []
+    assert list(store.scan(key(3), key(3))) == []
+    assert list(store.scan(key(3), b"")) == []
+
+
+def test_a_scan_does_not_show_the_position(store: Store) -> None:
+    store.apply([(b"\x01", b"first")], at(1))
+
+    assert list(store.scan(*ALL)) == [(b"\x01", b"first")]
+
+
+def test_a_scan_shows_the_store_as_it_was_when_asked_for(store: Store) -> None:
+    before = [(key(n), b"old") for n in range(0, 2000, 2)]
+    store.apply(before, at(1))
+
+    untouched, begun = store.scan(*ALL), store.scan(*ALL)
+    head = list(islice(begun, 700))
+    store.apply([(key(n), b"new") for n in range(2000)], at(2))
+    store.apply([(key(n), None) for n in range(0, 2000, 3)], at(3))
+
+    assert head + list(begun) == before
+    assert list(untouched) == before
+    assert store.get(key(1)) == b"new"
+
+
+def test_a_scan_that_nobody_ends_holds_nothing_up(store: Store) -> None:
+    store.apply([(key(n), b"") for n in range(1000)], at(1))
+    scan = store.scan(*ALL)
+    next(scan)
+
+    store.wipe()
+    store.apply([(key(1), b"again")], at(1))
+
+    assert list(store.scan(*ALL)) == [(key(1), b"again")]
+
+
+def test_a_wiped_store_is_as_new(store: Store) -> None:
+    store.apply([(b"\x02a", b"1")], at(5))
+    store.flush()
+    store.wipe()
+
+    assert store.position is None
+    assert store.get(b"\x02a") is None
+    assert list(store.scan(*ALL)) == []
+
+    store.apply([(b"\x02b", b"2")], at(1))
+    assert store.get(b"\x02b") == b"2"
+
+
+def test_another_thread_can_flush_while_changes_are_applied(store: Store) -> None:
+    failures: list[Exception] = []
+
+    def flush() -> None:
+        try:
+            for _ in range(20):
+                store.flush()
+        except Exception as error:
+            failures.append(error)
+
+    flusher = Thread(target=flush)
+    flusher.start()
+    rounds = 0
+    while flusher.is_alive() or rounds < 20:
+        store.apply([(key(n), b"%d" % rounds) for n in range(200)], at(rounds))
+        rounds += 1
+    flusher.join()
+
+    assert failures == []
+    assert {value for _, value in store.scan(*ALL)} == {b"%d" % (rounds - 1)}
+
+
+def test_closing_twice_is_closing(store: Store) -> None:
+    store.close()
+    store.close()
+
+
+keys = st.lists(st.sampled_from([b"\x00", b"\x02", b"a", b"\xff"]), max_size=3).map(
+    lambda parts: b"\x02" + b"".join(parts)
+)
+changes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=3)), max_size=20)
+
+
+class AgainstADict(RuleBasedStateMachine):
+    """Any sequence of calls, with scans open across them, gives what a dict and copies of it would."""
+
+    maker: Callable[[Path], Store]
+    scans = Bundle("scans")
+
+    @initialize()
+    def begin(self) -> None:
+        self.directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.store = type(self).maker(Path(self.directory.name))
+        self.model: dict[bytes, bytes] = {}
+        self.position: StorePosition | None = None
+        self.applied = 0
+
+    @rule(changed=changes)
+    def apply(self, changed: list[Change]) -> None:
+        self.applied += 1
+        self.position = at(self.applied)
+        self.store.apply(iter(changed), self.position)
+        for name, value in changed:
+            if value is None:
+                self.model.pop(name, None)
+            else:
+                self.model[name] = value
+
+    @rule(target=scans, start=keys, end=keys)
+    def scan(self, start: bytes, end: bytes) -> tuple[Iterator[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
+        expected = sorted(pair for pair in self.model.items() if start <= pair[0] < end)
+        return self.store.scan(start, end), expected
+
+    @rule(scan=scans, count=st.integers(1, 3))
+    def advance(self, scan: tuple[Iterator[tuple[bytes, bytes]], list[tuple[bytes, bytes]]], count: int) -> None:
+        pairs, expected = scan
+        assert list(islice(pairs, count)) == expected[:count]
+        del expected[:count]
+
+    @rule(scan=consumes(scans))
+    def finish(self, scan: tuple[Iterator[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]) -> None:
+        assert list(scan[0]) == scan[1]
+
+    @rule()
+    def flush(self) -> None:
+        self.store.flush()
+
+    @rule(name=keys)
+    def get(self, name: bytes) -> None:
+        assert self.store.get(name) == self.model.get(name)
+
+    @invariant()
+    def same(self) -> None:
+        if hasattr(self, "store"):
+            assert dict(self.store.scan(*ALL)) == self.model
+            assert self.store.position == self.position
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.directory.cleanup()
+
+
+class MemoryAgainstADict(AgainstADict):
+    maker = staticmethod(MAKERS["memory"])
+
+
+class RocksAgainstADict(AgainstADict):
+    maker = staticmethod(MAKERS["rocksdb"])
+
+
+TestMemoryAgainstADict = MemoryAgainstADict.TestCase
+TestRocksAgainstADict = RocksAgainstADict.TestCase
+TestMemoryAgainstADict.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRocksAgainstADict.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
