@@ -1,0 +1,1 @@
+"""Runs services: a task per service and partition, that reads, handles, commits and recovers."""

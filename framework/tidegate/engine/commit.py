@@ -1,0 +1,119 @@
+"""The commit of a task: its outputs, its state changes and its positions become visible together.
+
+1. Freeze, without an await in between: state, outputs, timers, positions, watermarks. Encode each changed value once. What is
+   handled from now on belongs to the next commit.
+2. Append to the log, in one transaction: outputs, then the changelog with the commit marker last, then progress.
+3. When the log has acknowledged it, it is committed. Any error before that is known: the task is thrown away, its handlers
+   cancelled, and opened again; what really happened is read from the log, never guessed.
+4. Apply the changes to the local store, in one batch with the changelog's position. It may lag, it never leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from tidegate.engine.context import StateSpace
+from tidegate.engine.markers import CommitMarker, encode_marker, encode_progress
+from tidegate.engine.metrics import TaskMetrics
+from tidegate.engine.outputs import Emitted, group
+from tidegate.engine.plan import TaskPlan
+from tidegate.engine.timers import TimerQueue
+from tidegate.faults import fault_point
+from tidegate.logs.base import NewRecord, Records, TopicPartition, Writer
+from tidegate.state.base import Change, Store, StorePosition
+from tidegate.state.layout import MARKER
+from tidegate.time.progress import Progress
+
+__all__ = ("Committer", "Frozen")
+
+
+@dataclass(kw_only=True)
+class Frozen:
+    """The contents of a commit."""
+
+    changes: list[Change]
+    local: list[Change]
+    """For the store only: what follows from the changes."""
+    outputs: dict[TopicPartition, list[NewRecord]]
+    marker: CommitMarker
+    progress: Progress | None
+    now: int
+    started: float = field(default_factory=perf_counter)
+
+
+class Committer:
+    def __init__(
+        self,
+        plan: TaskPlan,
+        space: StateSpace,
+        queues: Mapping[int, TimerQueue],
+        store: Store,
+        writer: Writer,
+        emitted: list[Emitted],
+        metrics: TaskMetrics,
+    ) -> None:
+        self._plan, self._space, self._queues, self._store = plan, space, queues, store
+        self._writer, self._emitted, self._metrics = writer, emitted, metrics
+        self.sent: dict[TopicPartition, int] = {}
+        """Per output partition, the position after the last record of ours."""
+
+    def freeze(self, marker: CommitMarker, progress: Progress | None, now: int) -> Frozen:
+        """Step 1."""
+        changes: list[Change] = []
+        local: list[Change] = []
+        self._space.timers.freeze_queue(local)
+        for cells in self._space.all:
+            cells.freeze(changes)
+        for queue in self._queues.values():
+            queue.freeze()
+        outputs = group(self._emitted)
+        self._emitted.clear()
+        fault_point("commit.frozen")
+        return Frozen(changes=changes, local=local, outputs=outputs, marker=marker, progress=progress, now=now)
+
+    async def commit(self, frozen: Frozen) -> float:
+        """Steps 2 to 4. Returns the seconds of the loop that this took."""
+        started = perf_counter()
+        marker = (MARKER, encode_marker(frozen.marker))
+        records: dict[TopicPartition, Sequence[NewRecord]] = dict(frozen.outputs)
+        records[self._plan.changelog] = [(key, value, frozen.now, ()) for key, value in (*frozen.changes, marker)]
+        spent = perf_counter() - started
+        fault_point("commit.appending")
+        positions = await self._writer.append(records, self._with_progress(frozen))
+        fault_point("commit.appended")
+        started = perf_counter()
+        self._apply(frozen, marker, positions[self._plan.changelog])
+        self._count(frozen)
+        fault_point("commit.applied")
+        return spent + perf_counter() - started
+
+    def _with_progress(self, frozen: Frozen) -> Callable[[Mapping[TopicPartition, int]], Records] | None:
+        """A transaction speaks of its own offsets: how far in each output the watermark holds."""
+
+        def then(positions: Mapping[TopicPartition, int]) -> Records:
+            self.sent.update({source: at for source, at in positions.items() if source != self._plan.changelog})
+            if frozen.progress is None:
+                return {}
+            known = frozen.progress
+            progress = Progress(sender=known.sender, watermark=known.watermark, idle=known.idle, sent=dict(self.sent))
+            raw = encode_progress(progress, frozen.marker.run, frozen.marker.epoch)
+            return {self._plan.control: [(self._plan.id.encode(), raw, frozen.now, ())]}
+
+        return then
+
+    def _apply(self, frozen: Frozen, marker: Change, position: int) -> None:
+        """Step 4."""
+        at = StorePosition(frozen.marker.lineage, position, frozen.now)
+        self._store.apply([*frozen.changes, *frozen.local, marker], at)
+        for cells in self._space.all:
+            cells.applied()
+        for queue in self._queues.values():
+            queue.applied()
+
+    def _count(self, frozen: Frozen) -> None:
+        self._metrics.commits.inc()
+        self._metrics.commit_seconds.observe(perf_counter() - frozen.started)
+        self._metrics.changes.inc(len(frozen.changes))
+        self._metrics.emitted.inc(sum(map(len, frozen.outputs.values())))

@@ -1,0 +1,321 @@
+"""The context of a running handler: one set of state objects, a journal, and where its outputs go.
+
+A context is used for one record after another as long as handlers finish without suspending. When one suspends, its
+context goes private with it (`part`) and comes back (`rejoin`) when it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.codecs import codec_for
+from tidegate.engine.outputs import Emitted, Output
+from tidegate.engine.timers import LiveTimers, TimerCells
+from tidegate.errors import UndeclaredOutputError
+from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
+from tidegate.functions.service import Bound, ServiceDefinition
+from tidegate.keys import decode_key, encode_key
+from tidegate.logs.base import Headers, LogRecord, TopicPartition
+from tidegate.state.base import Store
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.layout import keyed_key, keyed_prefix, operator_key
+from tidegate.state.live import (
+    Live,
+    LiveAggregating,
+    LiveList,
+    LiveMap,
+    LiveOperator,
+    LiveReducing,
+    LiveValue,
+)
+from tidegate.state.overlay import Cells, Entry, Journal, MapCells, PrivateCells, ValueCells
+from tidegate.time.clock import Clock, Instant, to_instant
+from tidegate.time.progress import TaskTime
+
+__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "StateSpace", "TaskContext")
+
+STAMP_HEADER = "tidegate"
+"""On every record that a task emits: app, run, sender, epoch."""
+ORIGIN_HEADER = "tidegate-origin"
+"""On re-keyed records: where they were read first."""
+
+_SINGLE = {"value": LiveValue, "reducing": LiveReducing, "aggregating": LiveAggregating}
+
+
+class StateSpace:
+    """All cells of a task, and state objects over them."""
+
+    def __init__(self, definition: ServiceDefinition, store: Store, limit: int) -> None:
+        self.declarations = list(definition.states.values())
+        self.timers = TimerCells(store, limit)
+        self.cells: dict[str, Cells] = {}
+        for declaration in self.declarations:
+            self._add(declaration, store, limit)
+        self.all: list[Cells] = [self.timers, *self.cells.values()]
+
+    def _add(self, declaration: StateDeclaration, store: Store, limit: int) -> None:
+        name, kind = declaration.name, declaration.kind
+        prefix = keyed_prefix(name)
+
+        def base(key: bytes) -> bytes:
+            return keyed_key(prefix, key)
+
+        if kind == "operator":
+            place = operator_key(name, 0)
+            self.cells[name] = ValueCells(store, declaration.codec, lambda _: place)
+            return
+        make = ValueCells if kind in _SINGLE else MapCells
+        self.cells[name] = make(
+            store, declaration.codec, base, ttl=declaration.ttl, default=declaration.default, limit=limit
+        )
+        if kind == "list":
+            bounds_prefix = keyed_prefix(f"{name}.bounds")
+            self.cells[f"{name}.bounds"] = ValueCells(
+                store,
+                codec_for(tuple[int, int]),
+                lambda key: keyed_key(bounds_prefix, key),
+                default=_EMPTY_BOUNDS.default,
+                limit=limit,
+            )
+
+    def objects(self, journal: Journal) -> dict[str, Live]:
+        return {declaration.name: self._object(declaration, journal) for declaration in self.declarations}
+
+    def _object(self, declaration: StateDeclaration, journal: Journal) -> Live:
+        cells = self.cells[declaration.name]
+        if declaration.kind in _SINGLE:
+            return _SINGLE[declaration.kind](declaration, cells, journal)  # type: ignore[abstract]
+        if declaration.kind == "operator":
+            return LiveOperator(LiveValue(declaration, cells, journal))
+        if not isinstance(cells, MapCells):
+            raise TypeError(declaration.kind)
+        if declaration.kind == "map":
+            return LiveMap(declaration, cells, journal)
+        items: LiveMap[bytes, Any] = LiveMap(_item_map(declaration), cells, journal)
+        bounds = self.cells[f"{declaration.name}.bounds"]
+        return LiveList(items, LiveValue(_EMPTY_BOUNDS, bounds, journal))
+
+
+def _item_map(declaration: StateDeclaration) -> StateDeclaration:
+    return StateDeclaration(name=declaration.name, kind="map", codec=declaration.codec, key_type=bytes)
+
+
+def _bounds() -> StateDeclaration:
+    from tidegate.state.kinds import Default
+
+    return StateDeclaration(name="bounds", kind="value", codec=codec_for(tuple[int, int]), default=Default((0, 0)))
+
+
+_EMPTY_BOUNDS = _bounds()
+
+
+class TaskContext(Context):
+    """See the module. The engine sets the attributes of the current record directly: it does so for every one."""
+
+    def __init__(
+        self,
+        definition: ServiceDefinition,
+        info: TaskInfo,
+        space: StateSpace,
+        outputs: dict[str, Output],
+        emitted: list[Emitted],
+        stamp: Callable[[], tuple[str, bytes]],
+        clock: Clock,
+        time: TaskTime,
+        opened: Any,
+    ) -> None:
+        self._definition, self._info, self._outputs, self._clock, self._time = definition, info, outputs, clock, time
+        self._default = next(iter(outputs.values()), None)
+        self._stamp = stamp
+        self._shared_emitted = emitted
+        self.emitted = emitted
+        self.journal = Journal(clock.now, lambda: time.watermark)
+        self._objects = space.objects(self.journal)
+        self.live: list[Live] = list(self._objects.values())
+        self._timers = LiveTimers(info.service, definition.handles_timer, space.timers, self.journal, clock)
+        self.timers_set: list[Entry] = self._timers.set
+        """What the running handler has set; always the same list."""
+        self.bound: Bound | None = None
+        if definition.forward is None:
+            self.bound = definition.bind(self._objects, opened)
+        self.private: dict[Cells, PrivateCells] | None = None
+        # The current record.
+        self.key_bytes = b""
+        self.record: LogRecord | None = None
+        self.source: TopicPartition | None = None
+        self.is_late = False
+        self.fired: Timer | None = None
+        self.mark = 0
+
+    # -- for the engine ----------------------------------------------------------------------------------------------
+    def begin(
+        self,
+        key: bytes,
+        timestamp: int,
+        record: LogRecord | None,
+        source: TopicPartition | None,
+        late: bool,
+        fired: Timer | None = None,
+    ) -> None:
+        self.key_bytes, self.record, self.source, self.is_late, self.fired = key, record, source, late, fired
+        self.journal.timestamp = timestamp
+        self.mark = len(self.emitted)
+        for live in self.live:
+            live.begin(key)
+        self._timers.begin(key)
+
+    def rollback(self) -> None:
+        """The handler failed: nothing of it happened."""
+        self.timers_set.clear()
+        if self.private is not None:
+            self._leave()
+            return
+        self.journal.rollback()
+        del self.emitted[self.mark :]
+
+    def part(self) -> None:
+        """The handler suspends: what it did so far becomes its own, and the shared state is as before it."""
+        private: dict[Cells, PrivateCells] = {}
+
+        def move(cells: Cells) -> PrivateCells:
+            if cells not in private:
+                private[cells] = PrivateCells(cells)
+            return private[cells]
+
+        undo = []
+        for entry, before, expires, cells in self.journal.undo:
+            mine = move(cells)
+            copy = mine.take_over(entry)
+            undo.append((copy, before, expires, mine))
+            if not cells.mutable or entry.expires != expires:
+                mine.dirty[copy] = None
+        self.emitted, own = self._shared_emitted[self.mark :], self._shared_emitted
+        del own[self.mark :]
+        self.journal.rollback()
+        self.journal.undo = list(undo)
+        for live in self.live:
+            live.move_to(move)
+        self._timers.move_to(move)
+        self.private = private
+
+    def rejoin(self) -> None:
+        """The handler finished after it had suspended: what it did becomes everybody's."""
+        self.journal.settle()
+        private = self.private or {}
+        operators = [live for live in self.live if isinstance(live, LiveOperator)]
+        apart = {live.cells for live in operators}
+        for mine in private.values():
+            if mine not in apart:
+                mine.merge()
+        emitted = self.emitted
+        self._leave()
+        self.emitted.extend(emitted)
+        for live in operators:
+            live.redo()
+        self.journal.settle()
+
+    def _leave(self) -> None:
+        """Back to the shared cells."""
+
+        def move(cells: Cells) -> Cells:
+            return cells.shared if isinstance(cells, PrivateCells) else cells
+
+        for live in self.live:
+            live.move_to(move)
+        self._timers.move_to(move)
+        self.journal.undo = []
+        self.emitted = self._shared_emitted
+        self.private = None
+
+    # -- for handlers ------------------------------------------------------------------------------------------------
+    @property
+    def key(self) -> Any:
+        return decode_key(self.key_bytes, self._definition.key_type)
+
+    @property
+    def timestamp(self) -> int:
+        return self.journal.timestamp
+
+    @property
+    def watermark(self) -> int:
+        return self._time.watermark
+
+    @property
+    def late(self) -> bool:
+        return self.is_late
+
+    @property
+    def now(self) -> int:
+        return self._clock.now()
+
+    @property
+    def headers(self) -> Headers:
+        if self.record is None:
+            return ()
+        return tuple(header for header in self.record.headers if header[0] not in (STAMP_HEADER, ORIGIN_HEADER))
+
+    @property
+    def origin(self) -> Origin | None:
+        if self.record is None or self.source is None:
+            return None
+        for name, value in self.record.headers:
+            if name == ORIGIN_HEADER:
+                topic, partition, offset = value.decode().rsplit(":", 2)
+                return Origin(topic, int(partition), int(offset))
+        return Origin(self.source.topic, self.source.partition, self.record.offset)
+
+    @property
+    def timer(self) -> Timer | None:
+        return self.fired
+
+    @property
+    def task(self) -> TaskInfo:
+        return self._info
+
+    @property
+    def timers(self) -> Timers:
+        return self._timers
+
+    def emit(
+        self,
+        value: Any,
+        *,
+        to: Any = None,
+        key: Any = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> None:
+        output = self._default if to is None else self._outputs.get(_name(to))
+        if output is None:
+            raise UndeclaredOutputError(self._info.service, _name(to), self._outputs)
+        raw = output.encode(value)
+        if key is not None:
+            key_bytes = encode_key(key)
+        elif output.key_of is not None:
+            key_bytes = output.key_of(value)
+        else:
+            key_bytes = self.key_bytes
+        when = self.journal.timestamp if timestamp is None else to_instant(timestamp)
+        target = output.sources[output.place(key_bytes)]
+        self.emitted.append((target, key_bytes, raw, when, (*headers, self._stamp()) if headers else (self._stamp(),)))
+
+    def forward(self, key: Any) -> None:
+        """Send the current record on as it is, under another key."""
+        output, record, source = self._default, self.record, self.source
+        if output is None or record is None or source is None:
+            raise UndeclaredOutputError(self._info.service, "its internal topic", self._outputs)
+        key_bytes = encode_key(key)
+        where = f"{source.topic}:{source.partition}:{record.offset}".encode()
+        headers = (*self.headers, (ORIGIN_HEADER, where), self._stamp())
+        target = output.sources[output.place(key_bytes)]
+        self.emitted.append((target, key_bytes, record.value, self.journal.timestamp, headers))
+
+
+def _name(to: Any) -> str:
+    if isinstance(to, str):
+        return to
+    if to is None:
+        return "(the default output)"
+    definition = getattr(to, "definition", to)
+    return str(definition.name)

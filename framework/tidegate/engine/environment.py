@@ -1,0 +1,30 @@
+"""What all tasks of a worker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidegate.engine.metrics import Metrics
+from tidegate.engine.stores import Stores
+from tidegate.logs.base import Log
+from tidegate.settings import Settings
+from tidegate.time.clock import Clock
+
+__all__ = ("Environment",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    app: str
+    run: str
+    """Which life of the app this is; a restore starts another."""
+    log: Log
+    stores: Stores
+    settings: Settings
+    clock: Clock
+    metrics: Metrics
+    wake: Callable[[], None]
+    """Something has happened that the engine must look at."""
+    cache_limit: int
+    """How many decoded values each state of each task may keep."""

@@ -1,0 +1,94 @@
+"""What becomes of a record whose handler failed: the service's error policy, carried out."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import traceback
+from collections.abc import Callable
+
+from tidegate.engine.context import TaskContext
+from tidegate.engine.metrics import TaskMetrics
+from tidegate.engine.outputs import Emitted
+from tidegate.engine.work import Work
+from tidegate.errors import DecodeError, MisplacedKeyError, MissingKeyError, ServiceFailedError
+from tidegate.functions.policies import DeadLetter, Retry, Skip
+from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.topics import TopicDefinition
+from tidegate.logs.base import Headers, TopicPartition
+
+__all__ = ("FailureHandling", "Outcome", "dead_letter_headers")
+
+logger = logging.getLogger(__name__)
+
+_HOPELESS = (DecodeError, MissingKeyError, MisplacedKeyError)
+"""Errors that a repetition cannot mend."""
+
+
+class Outcome(enum.Enum):
+    REPEAT = enum.auto()
+    GIVEN_UP = enum.auto()
+
+
+class FailureHandling:
+    def __init__(
+        self,
+        definition: ServiceDefinition,
+        dead_letters: TopicDefinition | None,
+        stamp: Callable[[], tuple[str, bytes]],
+        metrics: TaskMetrics,
+    ) -> None:
+        self._definition, self._dead_letters, self._stamp, self._metrics = definition, dead_letters, stamp, metrics
+
+    def decide(self, work: Work, error: BaseException, context: TaskContext) -> Outcome:
+        """Carry out the policy, as far as it is not to repeat. ServiceFailedError: it is to stop."""
+        policy = self._definition.errors
+        if isinstance(policy, Retry):
+            if work.attempt < policy.times and not isinstance(error, _HOPELESS):
+                logger.warning("%s: %s failed (%s), will be repeated", self._definition.name, work.where, error)
+                self._metrics.retries.inc()
+                return Outcome.REPEAT
+            policy = policy.then
+        if isinstance(policy, Skip):
+            logger.warning("%s: %s is skipped: %s: %s", self._definition.name, work.where, type(error).__name__, error)
+            self._metrics.skipped.inc()
+        elif isinstance(policy, DeadLetter) and self._dead_letters is not None:
+            context.emitted.append(self._dead_letter(self._dead_letters, work, error))
+            self._metrics.dead_letters.inc()
+        else:
+            raise ServiceFailedError(self._definition.name, work.where, error) from error
+        return Outcome.GIVEN_UP
+
+    def delay(self, work: Work) -> float:
+        policy = self._definition.errors
+        return policy.delay(work.attempt) if isinstance(policy, Retry) else 0.0
+
+    def _dead_letter(self, topic: TopicDefinition, work: Work, error: BaseException) -> Emitted:
+        """The original bytes, with the error and the origin in the headers."""
+        key = work.record.key if work.record is not None else work.key
+        value = work.record.value if work.record is not None else None
+        timestamp = work.record.timestamp if work.record is not None else work.timestamp
+        target = TopicPartition(topic.name, topic.partition_for(key or b""))
+        headers = (*dead_letter_headers(work, error), self._stamp())
+        return target, key, value, timestamp, headers
+
+
+def dead_letter_headers(work: Work, error: BaseException) -> Headers:
+    trace = "".join(traceback.format_exception(error))
+    headers = [
+        ("error-type", type(error).__qualname__.encode()),
+        ("error-message", str(error).encode()),
+        ("error-traceback", trace.encode()),
+        ("attempts", str(work.attempt + 1).encode()),
+    ]
+    if work.timer is not None:
+        headers += [("timer", work.timer.name.encode()), ("timer-at", str(work.timer.at).encode())]
+    if work.input is not None and work.record is not None:
+        source = work.input.source
+        headers += [
+            ("origin-topic", source.topic.encode()),
+            ("origin-partition", str(source.partition).encode()),
+            ("origin-offset", str(work.record.offset).encode()),
+            *work.record.headers,
+        ]
+    return headers

@@ -1,0 +1,63 @@
+"""One input partition of a task: how its records are read, and which of them are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidegate.engine.markers import InputMark
+from tidegate.functions.topics import TopicDefinition
+from tidegate.logs.base import LogRecord, TopicPartition
+from tidegate.time.clock import Clock
+from tidegate.time.progress import OutsideChannel
+
+__all__ = ("Chunk", "Input")
+
+
+class Chunk:
+    """Records that were read and are being handled, from `index` on."""
+
+    __slots__ = ("index", "input", "position", "records")
+
+    def __init__(self, input_: Input, records: Sequence[LogRecord], position: int) -> None:
+        self.input, self.records, self.position = input_, records, position
+        self.index = 0
+
+
+class Input:
+    def __init__(
+        self, topic: TopicDefinition, source: TopicPartition, clock: Clock, channel: OutsideChannel | None
+    ) -> None:
+        self.topic, self.source, self.channel = topic, source, channel
+        self.codec = topic.codec
+        self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
+        self.extract = topic.time.extractor(clock, outside=channel is not None)
+        self.place: Callable[[bytes], int] | None = topic.placement if topic.partitions > 1 else None
+        self.position = 0
+        """Everything below was taken up."""
+        self.unfinished: dict[int, None] = {}
+        """Offsets that were taken up and are not done: their handlers wait, or wait for their turn."""
+        self._again: set[int] = set()
+        self._again_below = 0
+
+    @property
+    def mark(self) -> InputMark:
+        return InputMark(position=self.position, unfinished=list(self.unfinished))
+
+    @property
+    def handled(self) -> int:
+        """Everything below is done."""
+        return next(iter(self.unfinished), self.position)
+
+    def restore(self, mark: InputMark) -> None:
+        """Go on after a crash: below the mark's position, only what was unfinished is handled again."""
+        self.position = mark.resume_at
+        self._again, self._again_below = set(mark.unfinished), mark.position
+        self.unfinished.clear()
+
+    def fresh(self, records: Sequence[LogRecord]) -> Sequence[LogRecord]:
+        """Those that were not handled before the last crash."""
+        below = self._again_below
+        if not records or records[0].offset >= below:
+            return records
+        return [record for record in records if record.offset >= below or record.offset in self._again]

@@ -1,0 +1,245 @@
+"""The engine of a worker: opens the tasks, reads for them, lets them run, has them commit.
+
+Two coroutines share the event loop. One reads: it offers batches to tasks and stops reading for those that are full. The
+other works: slices of handlers, task after task, with a turn of the loop in between, and commits when they are due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidegate.engine.environment import Environment
+from tidegate.engine.markers import decode_progress
+from tidegate.engine.metrics import Metrics
+from tidegate.engine.plan import Plan, TaskPlan
+from tidegate.engine.recovery import Recovered
+from tidegate.engine.stores import Stores
+from tidegate.engine.task import Task
+from tidegate.logs.base import Log, Reader, TopicPartition
+from tidegate.settings import Settings
+from tidegate.time.clock import Clock, SystemClock
+
+__all__ = ("Engine", "Feed", "TaskReport")
+
+_READ = 4000
+"""Records per read: enough to make a read worth its cost, few enough to stay within a few ms."""
+_COMMIT_SHARE = 5
+"""Commits take at most one part in so many of the loop: with many busy tasks the interval stretches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskReport:
+    """What opening a task found."""
+
+    task: str
+    recovered: Recovered
+
+
+class Engine:
+    def __init__(
+        self,
+        plan: Plan,
+        log: Log,
+        stores: Stores,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        run: str = "1",
+        until_end: bool = False,
+    ) -> None:
+        self.plan, self.log, self.settings = plan, log, settings
+        self.clock: Clock = clock or SystemClock()
+        self.metrics = Metrics()
+        self.stores, self.run_id = stores, run
+        self.until_end = until_end
+        self.tasks: dict[str, Task] = {}
+        self._feeds: list[Feed] = []
+        self._control: Reader | None = None
+        self._ends: dict[TopicPartition, int] = {}
+        self._awake = asyncio.Event()
+
+    # -- starting and stopping ---------------------------------------------------------------------------------------
+    async def start(self) -> list[TaskReport]:
+        """Create the topics, open the tasks. The log is already started."""
+        await self.log.create(self.plan.specs)
+        return await self.open_tasks()
+
+    async def open_tasks(self) -> list[TaskReport]:
+        plans = self.plan.tasks
+        environment = self._environment(plans)
+        tasks = {plan.id: Task(plan, environment) for plan in plans}
+        control = self.plan.control
+        # From here on: every task tells its progress anew when it opens, and what it told in an earlier life is void.
+        position = (await self.log.end_offsets([control]))[control]
+        self._control = self.log.reader()
+        self._control.assign({control: position})
+        self.tasks = tasks
+        opened = await asyncio.gather(*(task.open() for task in tasks.values()))
+        for name in self.plan.services:
+            own = [task for task in tasks.values() if task.definition.name == name]
+            self._feeds.append(Feed(self.log.reader(), own))
+        if self.until_end:
+            await self._find_ends()
+        return [TaskReport(task=name, recovered=recovered) for name, recovered in zip(tasks, opened, strict=True)]
+
+    def _environment(self, plans: Iterable[TaskPlan]) -> Environment:
+        states = sum(len(plan.definition.states) + 1 for plan in plans)
+        return Environment(
+            app=self.plan.app,
+            run=self.run_id,
+            log=self.log,
+            stores=self.stores,
+            settings=self.settings,
+            clock=self.clock,
+            metrics=self.metrics,
+            wake=self.wake,
+            cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, states)),
+        )
+
+    async def close_tasks(self, *, commit: bool) -> None:
+        errors = await asyncio.gather(
+            *(task.close(commit=commit) for task in self.tasks.values()), return_exceptions=True
+        )
+        for reader in (*(feed.reader for feed in self._feeds), *((self._control,) if self._control else ())):
+            await reader.close()
+        self._feeds, self._control, self.tasks, self._ends = [], None, {}, {}
+        for error in errors:
+            if isinstance(error, BaseException):
+                raise error
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    # -- running -----------------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Until cancelled, until a task fails (its error is raised), or until the end of a bounded run."""
+        reading = [asyncio.ensure_future(self._read_forever(feed)) for feed in self._feeds]
+        reading.append(asyncio.ensure_future(self._listen_forever()))
+        for reader in reading:
+            reader.add_done_callback(lambda _: self.wake())
+        try:
+            while not await self._at_end():
+                for reader in reading:
+                    if reader.done():
+                        reader.result()
+                if not await self.work_once():
+                    await self._rest()
+        finally:
+            for reader in reading:
+                reader.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+    async def _read_forever(self, feed: Feed) -> None:
+        while True:
+            await feed.read(timeout=0.5)
+            self.wake()
+            await asyncio.sleep(0)
+
+    async def _listen_forever(self) -> None:
+        while True:
+            await self.listen(timeout=0.5)
+            self.wake()
+
+    async def listen(self, *, timeout: float) -> bool:
+        """Pass on what tasks tell of their progress. False: nothing new."""
+        assert self._control is not None  # noqa: S101  tasks are open
+        heard = False
+        for batch in await self._control.read(timeout=timeout):
+            for record in batch.records:
+                if record.key is None or record.value is None:
+                    continue
+                progress = decode_progress(record.key, record.value, self.run_id)
+                if progress is not None:
+                    heard = True
+                    for task in self.tasks.values():
+                        task.hear(progress)
+        return heard
+
+    async def read_once(self) -> bool:
+        """Offer what the log has now. False: nothing new."""
+        offered = [await feed.read(timeout=0) for feed in self._feeds]
+        return any(offered)
+
+    async def work_once(self) -> bool:
+        """A slice of every task that has something to do, and the commits that are due. False: nothing to do."""
+        self._awake.clear()
+        busy = False
+        now, monotonic = self.clock.now(), self.clock.monotonic()
+        interval = self._interval()
+        for task in self.tasks.values():
+            task.raise_failure()
+            task.tick(now, monotonic)
+            if task.ready:
+                busy = True
+                task.run()
+                await asyncio.sleep(0)
+            if task.commit_due(monotonic, interval):
+                task.start_commit()
+        if self.until_end:
+            self._finish_inputs()
+        return busy
+
+    def _interval(self) -> float:
+        return max(self.settings.commit_interval, _COMMIT_SHARE * sum(t.commit_cost for t in self.tasks.values()))
+
+    async def _rest(self) -> None:
+        """Until something happens, or the next thing may be due by the clock."""
+        for task in self.tasks.values():
+            await task.flush_store(self.clock.monotonic())
+        handle = asyncio.get_running_loop().call_later(min(0.05, self.settings.commit_interval / 4), self.wake)
+        try:
+            await self._awake.wait()
+        finally:
+            handle.cancel()
+
+    # -- a bounded run -----------------------------------------------------------------------------------------------
+    async def _find_ends(self) -> None:
+        outside = [source for task in self.tasks.values() for source in task.time.outside]
+        self._ends = dict(await self.log.end_offsets(outside))
+        self._finish_inputs()
+
+    def _finish_inputs(self) -> None:
+        """Outside partitions that are read to the end which they had at the start: no more will come."""
+        for task in self.tasks.values():
+            for source in self._ends.keys() & task.time.outside.keys():
+                if task.inputs[source].position >= self._ends[source]:
+                    task.finish_input(source)
+
+    async def _at_end(self) -> bool:
+        """A bounded run: everything is read, handled and committed, and time is at its end."""
+        if not self.until_end or not all(task.idle_at_end for task in self.tasks.values()):
+            return False
+        inputs = {source: input_ for task in self.tasks.values() for source, input_ in task.inputs.items()}
+        ends = await self.log.end_offsets(source for source in inputs if source not in self._ends)
+        return all(inputs[source].position >= end for source, end in ends.items())
+
+
+class Feed:
+    """Reads for the tasks of one service."""
+
+    def __init__(self, reader: Reader, tasks: Iterable[Task]) -> None:
+        self.reader = reader
+        self._by_source = {source: task for task in tasks for source in task.inputs}
+        self._paused: set[TopicPartition] = set()
+        for task in self._by_source.values():
+            reader.assign(task.positions)
+
+    async def read(self, *, timeout: float) -> bool:
+        """Offer batches to the tasks that have room. False: nothing new."""
+        self._press()
+        if self._paused:
+            timeout = min(timeout, 0.005)  # soon there will be room again
+        batches = await self.reader.read(max_records=_READ, timeout=timeout)
+        for batch in batches:
+            self._by_source[batch.source].offer(batch)
+        return bool(batches)
+
+    def _press(self) -> None:
+        """Stop reading for tasks that are full; go on for those that are not any more."""
+        full = {source for source, task in self._by_source.items() if task.full}
+        if full != self._paused:
+            self.reader.pause(full - self._paused)
+            self.reader.resume(self._paused - full)
+            self._paused = full

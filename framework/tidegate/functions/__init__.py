@@ -1,0 +1,1 @@
+"""The user's contract: topics, services, process functions, context, error policies."""

@@ -1,0 +1,129 @@
+"""What a handler can know and do besides its state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from tidegate.logs.base import Headers
+from tidegate.time.clock import Duration, Instant
+
+__all__ = ("Context", "Origin", "TaskInfo", "TimeDomain", "Timer", "Timers")
+
+TimeDomain = Literal["event", "processing"]
+
+
+class Origin(NamedTuple):
+    """Where the current record was read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timer:
+    name: str
+    at: int
+    """In ms since 1970."""
+    time: TimeDomain
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskInfo:
+    """The task that a function is opened for."""
+
+    app: str
+    service: str
+    number: int
+    """Which of the service's tasks: the number of the partitions that it reads."""
+
+
+class Timers(ABC):
+    """The timers of the current key. A name stands for one timer: setting it again moves it. Each fires once."""
+
+    @abstractmethod
+    def at(self, when: Instant, *, name: str, time: TimeDomain = "event") -> None:
+        """Fire when the watermark (or, with time="processing", the clock) reaches `when`."""
+
+    @abstractmethod
+    def after(self, span: Duration, *, name: str, time: TimeDomain = "event") -> None:
+        """Fire `span` (seconds or a timedelta) after the current record's time, or from now by the clock."""
+
+    @abstractmethod
+    def cancel(self, name: str) -> bool:
+        """Forget it. False: there was none."""
+
+    @abstractmethod
+    def get(self, name: str) -> Timer | None: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Timer]: ...
+
+
+class Context(ABC):
+    """The current record and what can be done about it. Valid until the handler returns, not longer."""
+
+    @property
+    @abstractmethod
+    def key(self) -> Any:
+        """The key whose actor this is, as the service's key type (text unless declared otherwise)."""
+
+    @property
+    @abstractmethod
+    def timestamp(self) -> int:
+        """The record's time, in ms, by the topic's time source; in a timer's handler, the time it was set for."""
+
+    @property
+    @abstractmethod
+    def watermark(self) -> int:
+        """How far event time has come in this task: no record with this time or less is expected any more."""
+
+    @property
+    @abstractmethod
+    def late(self) -> bool:
+        """Whether the record came behind the watermark."""
+
+    @property
+    @abstractmethod
+    def now(self) -> int:
+        """The clock, in ms."""
+
+    @property
+    @abstractmethod
+    def headers(self) -> Headers: ...
+
+    @property
+    @abstractmethod
+    def origin(self) -> Origin | None:
+        """Where the record was read (before it was re-keyed, if it was); None in a timer's handler."""
+
+    @property
+    @abstractmethod
+    def timer(self) -> Timer | None:
+        """The timer that fired; None for a record."""
+
+    @property
+    @abstractmethod
+    def task(self) -> TaskInfo: ...
+
+    @property
+    @abstractmethod
+    def timers(self) -> Timers: ...
+
+    @abstractmethod
+    def emit(
+        self,
+        value: Any,
+        *,
+        to: Any = None,
+        key: Any = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Send a value on, as part of this record's transaction.
+
+        `to`: one of the service's declared outputs, a topic or the name of one; without it, the first. `key`: else the
+        topic's own key function, else the current key. `timestamp`: else the current record's."""

@@ -1,0 +1,64 @@
+"""What happens to a record whose handler fails, or that cannot be read: chosen per service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidegate.errors import DefinitionError
+from tidegate.time.clock import Duration, to_duration
+
+__all__ = ("DEAD_LETTER", "SKIP", "STOP", "DeadLetter", "ErrorPolicy", "Retry", "Skip", "Stop", "retry")
+
+
+class ErrorPolicy:
+    """Use STOP, SKIP, DEAD_LETTER or retry(...)."""
+
+
+@dataclass(frozen=True)
+class Stop(ErrorPolicy):
+    """The worker stops with the error. Nothing of the record is committed; it is read again at the next start."""
+
+
+@dataclass(frozen=True)
+class Skip(ErrorPolicy):
+    """The record counts as handled, without any effect. It is logged and counted."""
+
+
+@dataclass(frozen=True)
+class DeadLetter(ErrorPolicy):
+    """The record goes to `{app}.{service}.dead-letters` with the error and its origin, in the same transaction."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry(ErrorPolicy):
+    """The handler is run again after a while. Its key waits; other keys go on."""
+
+    times: int
+    backoff_ms: int
+    factor: float
+    most_ms: int
+    then: ErrorPolicy
+
+    def delay(self, attempt: int) -> float:
+        """Seconds to wait before the given repetition, the first being 1."""
+        return float(min(self.backoff_ms * self.factor ** (attempt - 1), self.most_ms)) / 1000
+
+
+STOP: Final = Stop()
+SKIP: Final = Skip()
+DEAD_LETTER: Final = DeadLetter()
+
+
+def retry(
+    times: int,
+    backoff: Duration = 0.1,
+    *,
+    factor: float = 2.0,
+    most: Duration = 30.0,
+    then: ErrorPolicy = STOP,
+) -> Retry:
+    """Try up to `times` more, waiting `backoff`, then `factor` times as long, at `most` so long; `then` give up so."""
+    if times < 1 or factor < 1 or isinstance(then, Retry):
+        raise DefinitionError("retry(times, ...): times and factor are at least 1, and then= is STOP, SKIP or DEAD_LETTER")
+    return Retry(times=times, backoff_ms=to_duration(backoff), factor=factor, most_ms=to_duration(most), then=then)

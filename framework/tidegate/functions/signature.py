@@ -1,0 +1,89 @@
+"""Reads a handler's signature: which parameter is the context, which the event, which are states."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import DefinitionError
+from tidegate.functions.context import Context, Timer
+from tidegate.state.declaration import StateDeclaration, declare
+
+__all__ = ("HandlerSignature", "read_class_states", "read_signature")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandlerSignature:
+    states: tuple[StateDeclaration, ...]
+    event_type: Any
+    """As annotated; Any: not."""
+    call: Callable[..., Any]
+    """Takes context, event, and the states in the order of `states`."""
+
+
+def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, event: str) -> HandlerSignature:
+    """`event` says what the handler is given besides its states: "event" or "timer"."""
+    label = getattr(handler, "__qualname__", repr(handler))
+    if not inspect.iscoroutinefunction(handler):
+        raise DefinitionError(f"{label} must be an async function: write 'async def {label}(...)'")
+    hints = _hints(handler, names, label)
+    order: list[int | StateDeclaration] = []
+    event_type: Any = None
+    for parameter in inspect.signature(handler).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise DefinitionError(f"{label}: parameter {parameter.name!r} must be an ordinary positional one")
+        annotation = hints.get(parameter.name, Any)
+        declaration = declare(parameter.name, annotation)
+        if declaration is not None:
+            order.append(declaration)
+        elif annotation is Context or (annotation is Any and parameter.name in ("ctx", "context")):
+            order.append(0)
+        elif event_type is None:
+            event_type = annotation
+            order.append(1)
+        else:
+            raise DefinitionError(
+                f"{label}: what is {parameter.name!r}? A handler takes a Context, one {event}, and states such as ValueState"
+            )
+    if event == "event" and event_type is None:
+        raise DefinitionError(f"{label} takes no event; write for example: async def {label}(ctx: Context, event: Event)")
+    if event == "timer" and event_type not in (None, Any, Timer):
+        raise DefinitionError(f"{label}: a timer's handler takes a Context, states, and if it wants the Timer")
+    states = tuple(item for item in order if isinstance(item, StateDeclaration))
+    return HandlerSignature(states=states, event_type=event_type, call=_arranged(handler, order))
+
+
+def _hints(handler: Any, names: Mapping[str, Any], label: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(handler, localns=dict(names), include_extras=True)
+    except NameError as error:
+        raise DefinitionError(f"{label}: an annotation cannot be resolved: {error}") from error
+
+
+def _arranged(handler: Callable[..., Any], order: list[int | StateDeclaration]) -> Callable[..., Any]:
+    """The handler itself if its parameters come in the usual order; so the usual case costs no extra call."""
+    if [item for item in order if isinstance(item, int)] == [0, 1] and order[:2] == [0, 1]:
+        return handler
+    indexes: list[int] = []
+    states = 2
+    for item in order:
+        if isinstance(item, int):
+            indexes.append(item)
+        else:
+            indexes.append(states)
+            states += 1
+
+    def rearranged(*arguments: Any) -> Any:
+        return handler(*(arguments[index] for index in indexes))
+
+    return rearranged
+
+
+def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclaration, ...]:
+    """The states that a ProcessFunction declares as annotated attributes, inherited ones included."""
+    hints = _hints(cls, names, cls.__qualname__)
+    declared = (declare(name, annotation) for name, annotation in hints.items())
+    return tuple(declaration for declaration in declared if declaration is not None)

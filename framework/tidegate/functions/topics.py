@@ -1,0 +1,64 @@
+"""What an app says about a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.codecs import Codec
+from tidegate.keys import KEY_GROUPS, encode_key, key_group, partition_of, task_of_group
+from tidegate.logs.base import TopicSpec
+from tidegate.time.sources import EventTime, TimeSource
+from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
+
+__all__ = ("TopicDefinition",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicDefinition:
+    name: str
+    codec: Codec[Any]
+    partitions: int
+    key: Callable[[Any], Any] | None = None
+    """How senders key a value."""
+    key_type: Any = str
+    time: TimeSource = EventTime()
+    watermark: WatermarkStrategy = BoundedOutOfOrderness()
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    compact: bool = False
+    internal: bool = False
+    """Made by Tidegate for itself: keys are placed by key group, so that a rescale moves ranges."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def spec(self) -> TopicSpec:
+        return TopicSpec(
+            name=self.name,
+            partitions=self.partitions,
+            compact=self.compact,
+            retention_ms=self.retention_ms,
+            retention_bytes=self.retention_bytes,
+            append_time=self.time.append_time,
+        )
+
+    def key_of(self, value: Any) -> bytes | None:
+        """The key that the topic's own function gives a value; None: it has no function."""
+        return None if self.key is None else encode_key(self.key(value))
+
+    def partition_for(self, key: bytes) -> int:
+        if self.internal:
+            return task_of_group(key_group(key), self.partitions)
+        return partition_of(key, self.partitions)
+
+    @property
+    def placement(self) -> Callable[[bytes], int]:
+        """`partition_for`, with everything that is fixed looked up beforehand: it is asked for every emitted record."""
+        count = self.partitions
+        if self.internal:
+            places = [task_of_group(group, count) for group in range(KEY_GROUPS)]
+            return lambda key: places[key_group(key)]
+        return lambda key: partition_of(key, count)

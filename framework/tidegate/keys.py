@@ -1,0 +1,69 @@
+"""Key bytes, and where a key lives: its partition on a public topic, its key group, its task on an internal one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from murmurhash2 import murmurhash2
+
+from tidegate.errors import DecodeError, EncodeError
+
+__all__ = ("KEY_GROUPS", "Key", "decode_key", "encode_key", "key_decoder", "key_group", "partition_of", "task_of_group")
+
+Key = str | int | bytes
+"""What keys usually are; any value that msgspec can write as JSON works too."""
+
+KEY_GROUPS: Final = 128
+"""How finely state can be divided. A fixed number, so that rescaling moves whole ranges of groups."""
+
+_SEED: Final = 0x9747B28C  # the seed of Kafka's own murmur2
+_canonical: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def encode_key(key: Any) -> bytes:
+    """The bytes of a key: text as UTF-8, a whole number as digits, bytes as they are, the rest as canonical JSON."""
+    kind = type(key)
+    if kind is str:
+        return key.encode()  # type: ignore[no-any-return]
+    if kind is bytes:
+        return key  # type: ignore[no-any-return]
+    if kind is int:
+        return b"%d" % key
+    try:
+        return _canonical.encode(key)
+    except (TypeError, ValueError) as error:
+        raise EncodeError(f"{key!r} cannot be a key: {error}") from error
+
+
+def key_decoder(key_type: Any) -> Callable[[bytes], Any]:
+    """The inverse of `encode_key` for keys of `key_type`."""
+    if key_type is bytes:
+        return bytes
+    if key_type is str:
+        return bytes.decode
+    if key_type is int:
+        return int
+    return msgspec.json.Decoder(key_type).decode
+
+
+def decode_key(raw: bytes, key_type: Any) -> Any:
+    try:
+        return key_decoder(key_type)(raw)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise DecodeError(f"the key {raw!r} is not of type {key_type!r}: {error}") from error
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Where Java's default partitioner puts this key: murmur2, positive, modulo the partitions."""
+    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions  # type: ignore[no-any-return]
+
+
+def key_group(key: bytes) -> int:
+    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % KEY_GROUPS  # type: ignore[no-any-return]
+
+
+def task_of_group(group: int, tasks: int) -> int:
+    """Internal topics divide the groups into contiguous ranges, so that a rescale moves ranges and little else."""
+    return group * tasks // KEY_GROUPS

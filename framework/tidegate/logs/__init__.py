@@ -1,0 +1,1 @@
+"""The partitioned log: one interface (`base`), and the logs behind it."""

@@ -1,0 +1,1 @@
+"""Keyed state: the kinds (`kinds`), live values between commits (`overlay`), and the stores that hold them."""

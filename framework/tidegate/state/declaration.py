@@ -1,0 +1,127 @@
+"""A declared state: what a handler's signature, or a class attribute, says about one."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from tidegate.codecs import Codec, codec_for
+from tidegate.errors import DefinitionError
+from tidegate.state.kinds import (
+    TTL,
+    Aggregate,
+    AggregateFunction,
+    AggregatingState,
+    Default,
+    ListState,
+    MapState,
+    OperatorState,
+    Redistribute,
+    Reduce,
+    ReducingState,
+    State,
+    ValueState,
+)
+
+__all__ = ("StateDeclaration", "declare")
+
+Kind = Literal["value", "list", "map", "reducing", "aggregating", "operator"]
+
+_KINDS: dict[type[State], Kind] = {
+    ValueState: "value",
+    ListState: "list",
+    MapState: "map",
+    ReducingState: "reducing",
+    AggregatingState: "aggregating",
+    OperatorState: "operator",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateDeclaration:
+    name: str
+    kind: Kind
+    codec: Codec[Any]
+    """Of what is stored: a value, an entry's value, an item, an accumulator."""
+    key_type: Any = None
+    """Of a map's own keys."""
+    default: Default | None = None
+    ttl: TTL | None = None
+    function: Any = None
+    """How a reducing or aggregating state adds up."""
+    redistribute: Redistribute = Redistribute()
+
+
+def declare(name: str, annotation: Any) -> StateDeclaration | None:
+    """Read one annotation; None: it is no state."""
+    options: tuple[Any, ...] = ()
+    if typing.get_origin(annotation) is Annotated:
+        annotation, *rest = typing.get_args(annotation)
+        options = tuple(rest)
+    origin = typing.get_origin(annotation) or annotation
+    if not (isinstance(origin, type) and issubclass(origin, State)):
+        return None
+    kind = _KINDS.get(origin)
+    if kind is None:
+        raise DefinitionError(f"state {name!r}: use ValueState, ListState, MapState, ReducingState or AggregatingState")
+    return _Reader(name, kind, typing.get_args(annotation), options).read()
+
+
+class _Reader:
+    """Turns a kind, its type arguments and its options into a declaration, or says what is wrong."""
+
+    def __init__(self, name: str, kind: Kind, arguments: tuple[Any, ...], options: tuple[Any, ...]) -> None:
+        self.name, self.kind, self.arguments = name, kind, arguments
+        self.options = {type(option): option for option in options}
+
+    def read(self) -> StateDeclaration:
+        function, stored = self._function_and_type()
+        default, ttl = self.options.get(Default), self.options.get(TTL)
+        self._refuse_shared_default(default)
+        if self.kind == "operator" and ttl is not None:
+            raise DefinitionError(f"state {self.name!r}: an OperatorState has no TTL")
+        return StateDeclaration(
+            name=self.name,
+            kind=self.kind,
+            codec=codec_for(stored),
+            key_type=self._argument(0, str) if self.kind == "map" else None,
+            default=default,
+            ttl=ttl,
+            function=function,
+            redistribute=self.options.get(Redistribute, Redistribute()),
+        )
+
+    def _argument(self, index: int, missing: Any = Any) -> Any:
+        return self.arguments[index] if index < len(self.arguments) else missing
+
+    def _function_and_type(self) -> tuple[Any, Any]:
+        if self.kind == "reducing":
+            reduce = self.options.get(Reduce)
+            if reduce is None:
+                raise DefinitionError(f"state {self.name!r}: say how, Annotated[ReducingState[int], Reduce(max)]")
+            return reduce.function, self._argument(0)
+        if self.kind == "aggregating":
+            aggregate = self.options.get(Aggregate)
+            if aggregate is None:
+                raise DefinitionError(
+                    f"state {self.name!r}: say how, Annotated[AggregatingState[float, float], Aggregate(Mean())]"
+                )
+            return aggregate.function, _accumulator_type(aggregate.function)
+        if self.kind == "operator":
+            return None, list[self._argument(0)]  # type: ignore[misc]
+        return None, self._argument(1 if self.kind == "map" else 0)
+
+    def _refuse_shared_default(self, default: Default | None) -> None:
+        if default is not None and default.factory is None and isinstance(default.value, (list, dict, set)):
+            raise DefinitionError(
+                f"state {self.name!r}: a default that can change in place would be shared between keys; "
+                f"use Default(factory={type(default.value).__name__})"
+            )
+
+
+def _accumulator_type(function: AggregateFunction[Any, Any, Any]) -> Any:
+    for base in getattr(type(function), "__orig_bases__", ()):
+        if typing.get_origin(base) is AggregateFunction:
+            return typing.get_args(base)[1]
+    return Any

@@ -1,0 +1,230 @@
+"""The kinds of state that a handler can declare. A contract: how they are kept is not seen here.
+
+All of it is local and synchronous. What a handler changes, in place or by assignment, is committed with the record that
+it handles, together with what it emits and the timers that it sets; if the handler fails, none of it happened.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, Literal, TypeVar
+
+from tidegate.errors import DefinitionError
+
+__all__ = (
+    "TTL",
+    "Aggregate",
+    "AggregateFunction",
+    "AggregatingState",
+    "Default",
+    "ListState",
+    "MapState",
+    "OperatorState",
+    "Redistribute",
+    "Reduce",
+    "ReducingState",
+    "State",
+    "ValueState",
+)
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+Acc = TypeVar("Acc")
+
+
+class State(ABC):
+    """What all kinds have in common."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget everything that this state holds for the current key."""
+
+
+class ValueState(State, Generic[T]):
+    """One value per key.
+
+    `value` is the default (see `Default`), or None, until it is set. None is the same as nothing: setting it clears.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def value(self) -> T: ...
+
+    @value.setter
+    @abstractmethod
+    def value(self, value: T) -> None: ...
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether a value is set; a default does not count."""
+
+
+class ListState(State, Generic[T]):
+    """A list per key. Appending costs the same however long it is."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def append(self, item: T) -> None: ...
+
+    @abstractmethod
+    def extend(self, items: Iterable[T]) -> None: ...
+
+    @abstractmethod
+    def replace(self, items: Iterable[T]) -> None:
+        """Make these the whole list."""
+
+    @abstractmethod
+    def popleft(self) -> T:
+        """Remove and return the first item; IndexError when there is none."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[T]: ...
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> T: ...
+
+
+class MapState(State, MutableMapping[K, V], Generic[K, V]):
+    """A map per key, of any size: only the entries that are touched are read and written.
+
+    Iteration is in the order of the entries' key bytes. With a `Default`, a missing entry reads as that, as in a defaultdict.
+    """
+
+    __slots__ = ()
+
+
+class ReducingState(State, Generic[T]):
+    """One value per key, combined from all that is added. Declare how: `Annotated[ReducingState[int], Reduce(max)]`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add(self, item: T) -> None: ...
+
+    @property
+    @abstractmethod
+    def value(self) -> T | None: ...
+
+
+class AggregatingState(State, Generic[In, Out]):
+    """Like ReducingState, with another type inside: `Annotated[AggregatingState[float, float], Aggregate(Mean())]`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def add(self, item: In) -> None: ...
+
+    @property
+    @abstractmethod
+    def value(self) -> Out | None: ...
+
+
+class OperatorState(State, Generic[T]):
+    """A list per task, not per key; for what belongs to the partition as a whole."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def append(self, item: T) -> None: ...
+
+    @abstractmethod
+    def replace(self, items: Iterable[T]) -> None: ...
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[T]: ...
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+
+class AggregateFunction(ABC, Generic[In, Acc, Out]):
+    """How an AggregatingState adds up. The accumulator's type is what is stored."""
+
+    @abstractmethod
+    def create(self) -> Acc: ...
+
+    @abstractmethod
+    def add(self, accumulator: Acc, item: In) -> Acc: ...
+
+    @abstractmethod
+    def result(self, accumulator: Acc) -> Out: ...
+
+
+@dataclass(frozen=True)
+class Default:
+    """The value of a state (or of a map's missing entry) before it is set: `Annotated[ValueState[int], Default(0)]`.
+
+    For values that can change in place give a factory: `Default(factory=list)`."""
+
+    value: Any = None
+    factory: Callable[[], Any] | None = None
+
+    def make(self) -> Any:
+        return self.factory() if self.factory is not None else self.value
+
+
+@dataclass(frozen=True, init=False)
+class TTL:
+    """Time to live: `Annotated[ValueState[int], TTL(days=30)]`. An expired value is never returned, and is removed.
+
+    It counts from the last write, or also from the last read with `on="access"`; by the clock, or with `time="event"` by
+    the records' time. Entries of maps and lists expire one by one."""
+
+    ms: int
+    on: Literal["write", "access"]
+    time: Literal["processing", "event"]
+
+    def __init__(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+        on: Literal["write", "access"] = "write",
+        time: Literal["processing", "event"] = "processing",
+    ) -> None:
+        span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
+        if span <= timedelta(0):
+            raise DefinitionError("a TTL must be longer than nothing, for example TTL(days=30)")
+        object.__setattr__(self, "ms", round(span.total_seconds() * 1000))
+        object.__setattr__(self, "on", on)
+        object.__setattr__(self, "time", time)
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """How a ReducingState combines what it holds with what is added."""
+
+    function: Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """How an AggregatingState adds up."""
+
+    function: AggregateFunction[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class Redistribute:
+    """What becomes of an OperatorState when the number of tasks changes: `split` deals its items out, `union` gives
+    all of them to every task."""
+
+    how: Literal["split", "union"] = "split"

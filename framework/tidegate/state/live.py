@@ -1,0 +1,324 @@
+"""The state objects that handlers hold: each looks at the current key through the cells of its state.
+
+One set of them belongs to one running handler (its journal). `begin` points them at the next key; `move_to` puts other
+cells under them, when the handler suspends and when it is done.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from tidegate.errors import EncodeError
+from tidegate.keys import encode_key, key_decoder
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.kinds import (
+    AggregatingState,
+    ListState,
+    MapState,
+    OperatorState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from tidegate.state.overlay import ABSENT, Cells, Entry, Journal, MapCells
+
+__all__ = (
+    "Live",
+    "LiveAggregating",
+    "LiveList",
+    "LiveMap",
+    "LiveOperator",
+    "LiveReducing",
+    "LiveValue",
+    "Move",
+)
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+Move = Callable[[Cells], Any]
+"""From cells to those that take their place."""
+
+
+class Live(State):
+    """What the engine does with all of them."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def begin(self, key: bytes) -> None: ...
+
+    @abstractmethod
+    def move_to(self, move: Move) -> None: ...
+
+
+class _Single(Live):
+    """A state of one entry per key."""
+
+    __slots__ = ("_declaration", "_entry", "_journal", "_key", "cells")
+
+    def __init__(self, declaration: StateDeclaration, cells: Cells, journal: Journal) -> None:
+        self._declaration, self.cells, self._journal = declaration, cells, journal
+        self._key = b""
+        self._entry: Entry | None = None
+
+    def begin(self, key: bytes) -> None:
+        self._key = key
+        self._entry = None
+
+    def move_to(self, move: Move) -> None:
+        self.cells = move(self.cells)
+        self._entry = None
+
+    def _enter(self) -> Entry:
+        cells = self.cells
+        entry = self._entry = cells.entry(self._key)
+        if cells.mutable or cells.ttl is not None:
+            cells.enter(entry, self._journal)
+        return entry
+
+    def _get(self) -> Any:
+        entry = self._entry or self._enter()
+        value = entry.value
+        return self.cells.missing(entry) if value is ABSENT else value
+
+    def _set(self, value: Any) -> None:
+        if value is None:
+            value = ABSENT
+        elif not self.cells.codec.check(value):
+            raise EncodeError(
+                f"state {self._declaration.name!r} holds {self.cells.codec.type!r}, not {type(value).__name__}"
+            )
+        self.cells.assign(self._entry or self._enter(), value, self._journal)
+
+    def clear(self) -> None:
+        self._set(None)
+
+
+class LiveValue(_Single, ValueState[T], Generic[T]):
+    __slots__ = ()
+
+    @property
+    def value(self) -> T:
+        return self._get()  # type: ignore[no-any-return]
+
+    @value.setter
+    def value(self, value: T) -> None:
+        self._set(value)
+
+    @property
+    def exists(self) -> bool:
+        return (self._entry or self._enter()).value is not ABSENT
+
+
+class LiveReducing(_Single, ReducingState[T], Generic[T]):
+    __slots__ = ()
+
+    def add(self, item: T) -> None:
+        known = self._get()
+        self._set(item if known is None else self._declaration.function(known, item))
+
+    @property
+    def value(self) -> T | None:
+        return self._get()  # type: ignore[no-any-return]
+
+
+class LiveAggregating(_Single, AggregatingState[Any, Any]):
+    __slots__ = ()
+
+    def add(self, item: Any) -> None:
+        function = self._declaration.function
+        known = self._get()
+        self._set(function.add(function.create() if known is None else known, item))
+
+    @property
+    def value(self) -> Any:
+        known = self._get()
+        return None if known is None else self._declaration.function.result(known)
+
+
+class LiveMap(Live, MapState[K, V], Generic[K, V]):
+    __slots__ = ("_cells", "_decode", "_declaration", "_entered", "_journal", "_key")
+
+    def __init__(self, declaration: StateDeclaration, cells: MapCells, journal: Journal) -> None:
+        self._declaration, self._cells, self._journal = declaration, cells, journal
+        self._decode = key_decoder(declaration.key_type)
+        self._key = b""
+        self._entered: dict[bytes, Entry] = {}
+
+    def begin(self, key: bytes) -> None:
+        self._key = key
+        if self._entered:
+            self._entered = {}
+
+    def move_to(self, move: Move) -> None:
+        self._cells = move(self._cells)
+        self._entered = {}
+
+    def _enter(self, sub: bytes, stored: bytes | None = None) -> Entry:
+        entry = self._entered.get(sub)
+        if entry is None:
+            cells = self._cells
+            entry = cells.entry(self._key, sub) if stored is None else cells.adopt(self._key, sub, stored)
+            self._entered[sub] = entry
+            cells.enter(entry, self._journal)
+        return entry
+
+    def _live(self) -> Iterator[Entry]:
+        for sub, stored in self._cells.subkeys(self._key):
+            entry = self._enter(sub, stored)
+            if entry.value is not ABSENT:
+                yield entry
+
+    def __getitem__(self, key: K) -> V:
+        entry = self._enter(encode_key(key))
+        if entry.value is not ABSENT:
+            return entry.value  # type: ignore[no-any-return]
+        if self._cells.default is None:
+            raise KeyError(key)
+        return self._cells.missing(entry)  # type: ignore[no-any-return]
+
+    def get(self, key: K, default: Any = None) -> Any:
+        entry = self._enter(encode_key(key))
+        return default if entry.value is ABSENT else entry.value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if value is None or not self._cells.codec.check(value):
+            raise EncodeError(
+                f"map {self._declaration.name!r} holds {self._cells.codec.type!r}, not {type(value).__name__}"
+            )
+        self._cells.assign(self._enter(encode_key(key)), value, self._journal)
+
+    def __delitem__(self, key: K) -> None:
+        entry = self._enter(encode_key(key))
+        if entry.value is ABSENT:
+            raise KeyError(key)
+        self._cells.assign(entry, ABSENT, self._journal)
+
+    def __contains__(self, key: object) -> bool:
+        return self._enter(encode_key(key)).value is not ABSENT
+
+    def __iter__(self) -> Iterator[K]:
+        return (self._decode(entry.sub) for entry in self._live())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._live())
+
+    def __bool__(self) -> bool:
+        return next(self._live(), None) is not None
+
+    def clear(self) -> None:
+        for entry in list(self._live()):
+            self._cells.assign(entry, ABSENT, self._journal)
+
+
+class LiveList(Live, ListState[T], Generic[T]):
+    """Items under growing indexes, and the bounds of those that are there."""
+
+    __slots__ = ("_bounds", "_items")
+
+    def __init__(self, items: LiveMap[bytes, T], bounds: LiveValue[tuple[int, int]]) -> None:
+        self._items, self._bounds = items, bounds
+
+    def begin(self, key: bytes) -> None:
+        self._items.begin(key)
+        self._bounds.begin(key)
+
+    def move_to(self, move: Move) -> None:
+        self._items.move_to(move)
+        self._bounds.move_to(move)
+
+    def append(self, item: T) -> None:
+        start, end = self._bounds.value
+        self._items[_index(end)] = item
+        self._bounds.value = (start, end + 1)
+
+    def extend(self, items: Iterable[T]) -> None:
+        for item in items:
+            self.append(item)
+
+    def replace(self, items: Iterable[T]) -> None:
+        kept = list(items)
+        self.clear()
+        self.extend(kept)
+
+    def popleft(self) -> T:
+        start, end = self._bounds.value
+        for index in range(start, end):
+            sub = _index(index)
+            if sub in self._items:  # an item may have outlived its time
+                item = self._items.pop(sub)
+                self._bounds.value = (index + 1, end)
+                return item
+        raise IndexError("popleft from an empty list")
+
+    def __iter__(self) -> Iterator[T]:
+        return (item for _, item in self._items.items())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> T:
+        return list(self)[index]
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def clear(self) -> None:
+        self._items.clear()
+        self._bounds.clear()
+
+
+def _index(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+class LiveOperator(Live, OperatorState[T], Generic[T]):
+    """A task's own list, kept as one value under an empty key. Whole lists replace each other, so that overlapping
+    handlers never see each other's half: a handler that suspended applies its doings to what is there when it ends."""
+
+    __slots__ = ("_doings", "_value")
+
+    def __init__(self, value: LiveValue[list[T]]) -> None:
+        self._value = value
+        self._doings: list[Callable[[list[T]], list[T]]] = []
+
+    def begin(self, key: bytes) -> None:
+        self._value.begin(b"")
+        self._doings = []
+
+    def move_to(self, move: Move) -> None:
+        self._value.move_to(move)
+
+    @property
+    def cells(self) -> Cells:
+        return self._value.cells
+
+    def redo(self) -> None:
+        """After privacy: do again what was done there, on what is shared by now."""
+        doings, self._doings = self._doings, []
+        for do in doings:
+            self._do(do)
+
+    def _do(self, do: Callable[[list[T]], list[T]]) -> None:
+        self._doings.append(do)
+        self._value.value = do(list(self._value.value or ()))
+
+    def append(self, item: T) -> None:
+        self._do(lambda items: [*items, item])
+
+    def replace(self, items: Iterable[T]) -> None:
+        kept = list(items)
+        self._do(lambda _: list(kept))
+
+    def clear(self) -> None:
+        self.replace(())
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._value.value or ()))
+
+    def __len__(self) -> int:
+        return len(self._value.value or ())

@@ -1,0 +1,340 @@
+"""Live values between commits.
+
+An *entry* is one stored value, decoded once and kept as a live object: a ValueState's value, one entry of a map, one item of
+a list, one timer. *Cells* hold the entries of one state in one task: a bounded cache over the store, plus what is dirty
+(changed since the last commit) and what is committing (frozen into a commit that the store does not have yet). Those two
+are never evicted, so a read always sees the newest value: cache, else store.
+
+A handler writes straight into the cells and leaves a *journal* of how to take that back. If it suspends, what it did moves
+into *private cells* that nobody else sees, and is merged when it finishes, so that a commit in between holds finished
+records only.
+
+Values that can change in place are encoded when the handler that touched them finishes. That finds changes nobody
+announced, blames an unencodable value on the right record, and leaves the bytes to go back to if the next handler fails.
+Values that cannot are encoded once per commit, however often they were replaced.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from heapq import merge as merge_sorted
+from operator import itemgetter
+from struct import Struct
+from typing import Any, Final
+
+from tidegate.codecs import Codec
+from tidegate.errors import EncodeError
+from tidegate.state.base import Change, Store
+from tidegate.state.kinds import TTL, Default
+from tidegate.state.layout import parse_keyed, prefix_range
+
+__all__ = ("ABSENT", "Cells", "Entry", "Journal", "MapCells", "PrivateCells", "ValueCells")
+
+
+class Absent(enum.Enum):
+    ABSENT = enum.auto()
+    IN_RAW = enum.auto()
+    """In a journal: the value before is what the entry's `raw` says."""
+
+
+ABSENT: Final = Absent.ABSENT
+_IN_RAW: Final = Absent.IN_RAW
+_EXPIRY: Final = Struct(">q")
+
+
+class Entry:
+    """One live value. `raw` is kept only for types that can change in place: the bytes of the last finished value."""
+
+    __slots__ = ("expires", "key", "raw", "store_key", "sub", "value")
+
+    def __init__(self, key: bytes, sub: bytes, store_key: bytes, value: Any, raw: bytes | None, expires: int) -> None:
+        self.key, self.sub, self.store_key = key, sub, store_key
+        self.value, self.raw, self.expires = value, raw, expires
+
+
+class Journal:
+    """What the handler that is running has touched."""
+
+    __slots__ = ("_now", "_watermark", "timestamp", "undo")
+
+    def __init__(self, now: Callable[[], int], watermark: Callable[[], int]) -> None:
+        self.undo: list[tuple[Entry, Any, int, Cells]] = []
+        self.timestamp = 0
+        self._now, self._watermark = now, watermark
+
+    def time(self, ttl: TTL) -> int:
+        return self._now() if ttl.time == "processing" else max(self.timestamp, self._watermark())
+
+    def settle(self) -> None:
+        """The handler finished: keep what it did. EncodeError: one of its values cannot be stored; roll back."""
+        for entry, before, _, cells in self.undo:
+            if before is _IN_RAW:
+                cells.settle(entry, self)
+        self.undo.clear()
+
+    def rollback(self) -> None:
+        """The handler failed: everything is as before it."""
+        for entry, before, expires, cells in reversed(self.undo):
+            entry.expires = expires
+            entry.value = cells.decode(entry.raw) if before is _IN_RAW else before
+        self.undo.clear()
+
+
+class Cells:
+    """The entries of one state in one task. `ValueCells` hold one per key, `MapCells` any number."""
+
+    def __init__(
+        self,
+        store: Store,
+        codec: Codec[Any],
+        base: Callable[[bytes], bytes],
+        *,
+        ttl: TTL | None = None,
+        default: Default | None = None,
+        limit: int = 50_000,
+    ) -> None:
+        self.store, self.codec, self.base, self.ttl, self.default, self.limit = store, codec, base, ttl, default, limit
+        self.mutable = not codec.immutable
+        self.dirty: dict[Entry, None] = {}
+        self.committing: dict[Entry, None] = {}
+        self._loaded = 0
+        self._swept_to = b""
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+    def entry(self, key: bytes, sub: bytes = b"") -> Entry:
+        raise NotImplementedError
+
+    def _load(self, key: bytes, sub: bytes, store_key: bytes, stored: bytes | None) -> Entry:
+        self._loaded += 1
+        if stored is None:
+            return Entry(key, sub, store_key, ABSENT, None, 0)
+        expires = 0
+        if self.ttl is not None:
+            (expires,), stored = _EXPIRY.unpack_from(stored), stored[8:]
+        return Entry(key, sub, store_key, self.codec.decode(stored), stored if self.mutable else None, expires)
+
+    def decode(self, raw: bytes | None) -> Any:
+        return ABSENT if raw is None else self.codec.decode(raw)
+
+    # -- a handler's doings ------------------------------------------------------------------------------------------
+    def enter(self, entry: Entry, journal: Journal) -> None:
+        """A handler is about to see this entry, for the first time in its run."""
+        if self.mutable:
+            journal.undo.append((entry, _IN_RAW, entry.expires, self))
+        if self.ttl is not None and entry.value is not ABSENT:
+            self._age(entry, self.ttl, journal)
+
+    def _age(self, entry: Entry, ttl: TTL, journal: Journal) -> None:
+        now = journal.time(ttl)
+        if entry.expires <= now:
+            self.assign(entry, ABSENT, journal)
+        elif ttl.on == "access":
+            journal.undo.append((entry, _IN_RAW if self.mutable else entry.value, entry.expires, self))
+            entry.expires = now + ttl.ms
+            self.dirty[entry] = None
+
+    def missing(self, entry: Entry) -> Any:
+        """What an absent value reads as. A default that can change in place becomes the live value, to be kept if it does."""
+        if self.default is None:
+            return None
+        value = self.default.make()
+        if self.mutable:
+            entry.value = value
+        return value
+
+    def assign(self, entry: Entry, value: Any, journal: Journal) -> None:
+        journal.undo.append((entry, _IN_RAW if self.mutable else entry.value, entry.expires, self))
+        entry.value = value
+        self.dirty[entry] = None
+        if self.ttl is not None:
+            entry.expires = journal.time(self.ttl) + self.ttl.ms
+
+    def settle(self, entry: Entry, journal: Journal) -> None:
+        """Encode a value that may have changed in place."""
+        raw = None if entry.value is ABSENT else self.codec.encode(entry.value)
+        if raw == entry.raw:
+            return
+        if entry.raw is None and entry not in self.dirty and raw == self._default_raw:
+            entry.value = ABSENT  # a default that was looked at, not changed
+            return
+        entry.raw = raw
+        self.dirty[entry] = None
+        if self.ttl is not None:
+            entry.expires = journal.time(self.ttl) + self.ttl.ms
+
+    @cached_property
+    def _default_raw(self) -> bytes | None:
+        return None if self.default is None else self.codec.encode(self.default.make())
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+    def freeze(self, changes: list[Change]) -> None:
+        """Fix what is dirty as the contents of a commit."""
+        stored = self._stored
+        changes.extend([(entry.store_key, stored(entry)) for entry in self.dirty])
+        self.committing, self.dirty = self.dirty, {}
+
+    def _stored(self, entry: Entry) -> bytes | None:
+        if entry.value is ABSENT:
+            return None
+        raw = entry.raw
+        if raw is None or not self.mutable:
+            try:
+                raw = self.codec.encode(entry.value)
+            except EncodeError as error:
+                raise EncodeError(f"the state of key {entry.key!r} cannot be stored: {error}") from error
+        return raw if self.ttl is None else _EXPIRY.pack(entry.expires) + raw
+
+    def applied(self) -> None:
+        """The store has what was committing."""
+        self.committing = {}
+        if self._loaded > self.limit:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        raise NotImplementedError
+
+    def sweep(self, span: tuple[bytes, bytes], most: int, now: int, busy: Callable[[bytes], bool]) -> int:
+        """Look at the next `most` stored entries of `span`; mark the expired ones for removal. Returns how many."""
+        found = seen = 0
+        for store_key, stored in self.store.scan(max(self._swept_to, span[0]), span[1]):
+            seen += 1
+            if seen > most:
+                self._swept_to = store_key
+                return found
+            if _EXPIRY.unpack_from(stored)[0] <= now:
+                found += self._expire(store_key, now, busy)
+        self._swept_to = b""
+        return found
+
+    def _expire(self, store_key: bytes, now: int, busy: Callable[[bytes], bool]) -> bool:
+        _, _, key, sub = parse_keyed(store_key)
+        if busy(key):
+            return False
+        entry = self.entry(key, sub)
+        if entry.value is ABSENT or entry.expires > now:
+            return False
+        entry.value, entry.raw = ABSENT, None
+        self.dirty[entry] = None
+        return True
+
+
+class ValueCells(Cells):
+    """One entry per key.
+
+    Two generations: what was not touched during a whole one is dropped. Cheaper per read than keeping an LRU's order."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._young: dict[bytes, Entry] = {}
+        self._old: dict[bytes, Entry] = {}
+
+    def entry(self, key: bytes, sub: bytes = b"") -> Entry:
+        entry = self._young.get(key)
+        if entry is None:
+            entry = self._old.pop(key, None)
+            if entry is None:
+                store_key = self.base(key)
+                entry = self._load(key, b"", store_key, self.store.get(store_key))
+            self._young[key] = entry
+        return entry
+
+    def _rotate(self) -> None:
+        self._old, self._young = self._young, {entry.key: entry for entry in self.dirty}
+        self._loaded = len(self._young)
+
+
+class MapCells(Cells):
+    """Any number of entries per key, by subkey. A key's entries come and go together."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._young: dict[bytes, dict[bytes, Entry]] = {}
+        self._old: dict[bytes, dict[bytes, Entry]] = {}
+
+    def slot(self, key: bytes) -> dict[bytes, Entry]:
+        """The entries of a key that are in memory."""
+        slot = self._young.get(key)
+        if slot is None:
+            slot = self._young[key] = self._old.pop(key, None) or {}
+        return slot
+
+    def entry(self, key: bytes, sub: bytes = b"") -> Entry:
+        slot = self.slot(key)
+        entry = slot.get(sub)
+        if entry is None:
+            store_key = self.base(key) + sub
+            entry = slot[sub] = self._load(key, sub, store_key, self.store.get(store_key))
+        return entry
+
+    def adopt(self, key: bytes, sub: bytes, stored: bytes) -> Entry:
+        """The entry of bytes that a scan has just returned, unless a newer one is here."""
+        slot = self.slot(key)
+        entry = slot.get(sub)
+        if entry is None:
+            entry = slot[sub] = self._load(key, sub, self.base(key) + sub, stored)
+        return entry
+
+    def subkeys(self, key: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+        """All subkeys that may be there, in order, each with its stored bytes if only the store knows it."""
+        base = self.base(key)
+        stored = ((store_key[len(base) :], value) for store_key, value in self.store.scan(*prefix_range(base)))
+        return _either(self.slot(key), stored)
+
+    def _rotate(self) -> None:
+        self._old, self._young, self._loaded = self._young, {}, len(self.dirty)
+        for key in {entry.key for entry in self.dirty}:
+            self._young[key] = self._old.pop(key)
+
+
+class PrivateCells(MapCells):
+    """What a suspended handler sees and changes: its own copies, over cells that go on without it."""
+
+    def __init__(self, shared: Cells) -> None:
+        super().__init__(shared.store, shared.codec, shared.base, ttl=shared.ttl, default=shared.default)
+        self.shared = shared
+
+    def entry(self, key: bytes, sub: bytes = b"") -> Entry:
+        slot = self.slot(key)
+        entry = slot.get(sub)
+        if entry is None:
+            entry = slot[sub] = self._copy(self.shared.entry(key, sub))
+        return entry
+
+    def adopt(self, key: bytes, sub: bytes, stored: bytes) -> Entry:
+        return self.entry(key, sub)
+
+    def _copy(self, entry: Entry) -> Entry:
+        value = self.decode(entry.raw) if self.mutable else entry.value
+        return Entry(entry.key, entry.sub, entry.store_key, value, entry.raw, entry.expires)
+
+    def subkeys(self, key: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+        assert isinstance(self.shared, MapCells)  # noqa: S101  only maps and lists ask
+        return _either(self.slot(key), self.shared.subkeys(key))
+
+    def take_over(self, entry: Entry) -> Entry:
+        """A copy of a shared entry as the handler left it, to be taken before the shared one is rolled back."""
+        mine = self.slot(entry.key)[entry.sub] = Entry(
+            entry.key, entry.sub, entry.store_key, entry.value, entry.raw, entry.expires
+        )
+        return mine
+
+    def merge(self) -> None:
+        """The handler finished: what it changed becomes everybody's."""
+        for mine in self.dirty:
+            theirs = self.shared.entry(mine.key, mine.sub)
+            theirs.value, theirs.raw, theirs.expires = mine.value, mine.raw, mine.expires
+            self.shared.dirty[theirs] = None
+
+
+def _either(
+    here: dict[bytes, Entry], below: Iterable[tuple[bytes, bytes | None]]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """The subkeys of both, in order, once; with stored bytes only for those that are not here."""
+    last: bytes | None = None
+    ours: Iterable[tuple[bytes, bytes | None]] = [(sub, None) for sub in sorted(here)]
+    for sub, stored in merge_sorted(ours, below, key=itemgetter(0)):
+        if sub != last:
+            last = sub
+            yield sub, None if sub in here else stored

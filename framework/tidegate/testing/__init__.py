@@ -1,0 +1,1 @@
+"""For tests of services: a harness with a manual clock, an in-memory log, fault points."""

@@ -1,0 +1,97 @@
+"""A task's own time: the minimum over its channels.
+
+A channel is an input partition that is written from outside, or, between services of one app, a sending task. What
+senders know reaches a task through their *progress records*: a watermark, and how far in each partition it speaks for.
+It counts once the task has handled everything up to there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tidegate.logs.base import TopicPartition
+from tidegate.time.clock import MAX_TIME, MIN_TIME
+from tidegate.time.watermarks import WatermarkGenerator
+
+__all__ = ("OutsideChannel", "Progress", "SenderChannel", "TaskTime")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What a task tells those downstream."""
+
+    sender: str
+    watermark: int
+    idle: bool
+    sent: Mapping[TopicPartition, int]
+    """Per output partition, the position after the last record that this watermark speaks for."""
+
+
+@dataclass(kw_only=True)
+class OutsideChannel:
+    """An input partition that others write."""
+
+    bound: int | None
+    generator: WatermarkGenerator
+    idle_ms: int | None
+    watermark: int = MIN_TIME
+    idle: bool = False
+    active_at: int | None = None
+    """When the last record came, by the clock; None: not looked at yet."""
+
+    def silent(self, now: int) -> bool:
+        """Nothing came for the idle time. A clock that was set back starts the wait anew."""
+        if self.active_at is None or now < self.active_at:
+            self.active_at = now
+        return self.idle_ms is not None and now - self.active_at >= self.idle_ms
+
+
+@dataclass(kw_only=True)
+class SenderChannel:
+    """A task of this app whose output this task reads."""
+
+    sender: str
+    watermark: int = MIN_TIME
+    idle: bool = False
+    waiting: deque[Progress] = field(default_factory=deque)
+
+    def apply(self, reached: Callable[[TopicPartition], int | None]) -> bool:
+        """Take in the progress whose records are all handled. True: something changed."""
+        changed = False
+        while self.waiting:
+            head = self.waiting[0]
+            if any((at := reached(source)) is not None and at < upto for source, upto in head.sent.items()):
+                break
+            self.waiting.popleft()
+            changed = changed or head.watermark > self.watermark or head.idle != self.idle
+            self.watermark, self.idle = max(self.watermark, head.watermark), head.idle
+        return changed
+
+
+class TaskTime:
+    """The watermark of a task, and whether it is idle."""
+
+    def __init__(self, outside: Mapping[TopicPartition, OutsideChannel], senders: Mapping[str, SenderChannel]) -> None:
+        self.outside, self.senders = outside, senders
+        self.watermark = MIN_TIME
+        self._channels = [*outside.values(), *senders.values()]
+
+    @property
+    def idle(self) -> bool:
+        return bool(self._channels) and all(channel.idle for channel in self._channels)
+
+    @property
+    def single(self) -> OutsideChannel | None:
+        """The only channel, if it is an outside one: the hot loop then needs no minimum."""
+        return next(iter(self.outside.values())) if len(self._channels) == 1 and self.outside else None
+
+    def lowest(self) -> int:
+        """The minimum over the channels that are not idle: what the watermark may be raised to."""
+        return min((channel.watermark for channel in self._channels if not channel.idle), default=MIN_TIME)
+
+    def finish(self, source: TopicPartition) -> None:
+        """Nothing more will come from this partition."""
+        channel = self.outside[source]
+        channel.watermark, channel.idle = MAX_TIME, False
