@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
@@ -128,10 +129,7 @@ class RocksStore:
 
     def flush(self) -> None:
         with self._closing:
-            try:
-                self._db.flush()
-            except Exception as error:
-                raise _translated(error, self._directory) from error
+            self._flush()
 
     def wipe(self) -> None:
         with self._closing:
@@ -147,17 +145,22 @@ class RocksStore:
                 return
             self._closed = True
             try:
-                self._db.flush()
-            except Exception as error:
-                raise _translated(error, self._directory) from error
+                self._flush()
             finally:
                 self._release()
 
+    def _flush(self) -> None:
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise _translated(error, self._directory) from error
+
     def _release(self) -> None:
-        """Open iterators would keep the files open, and locked."""
+        """Let go of the files. Open iterators would keep them open, and locked."""
         for cursor in list(self._cursors):
             cursor.release()
-        self._db.close()
+        with suppress(Exception):  # it flushes before it closes; what that could say, our own flush has said
+            self._db.close()
 
     def _read_position(self) -> StorePosition | None:
         raw = self.get(_POSITION)
