@@ -113,9 +113,12 @@ class RocksStore:
         return cursor.pairs()
 
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
+        ordered = sorted(changes, key=_by_key)  # in order, the write itself takes half the time
+        if ordered and ordered[0][0] < _FIRST:
+            raise ValueError(f"{ordered[0][0]!r} is not the key of an entry: those begin with a byte of 01 or more")
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
-        for key, value in sorted(changes, key=_by_key):  # in order, the write itself takes half the time
+        for key, value in ordered:
             if value is not None:
                 put(key, value)
             else:
@@ -166,7 +169,7 @@ class RocksStore:
         raw = self.get(_POSITION)
         try:
             return None if raw is None else _positions.decode(raw)
-        except msgspec.DecodeError as error:
+        except ValueError as error:
             raise StoreCorruptError(self._directory, f"its position cannot be read: {error}") from error
 
 

@@ -93,6 +93,17 @@ def test_a_wrong_argument_is_not_taken_for_corruption(directory: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("reserved", [b"", b"\x00", b"\x00position"])
+def test_no_change_reaches_what_the_store_keeps_for_itself(directory: Path, reserved: bytes) -> None:
+    store = RocksStore(directory)
+
+    with pytest.raises(ValueError, match="not the key of an entry"):
+        store.apply([(b"\x02", b""), (reserved, b"nonsense")], at(1))
+
+    assert store.position is None
+    store.close()
+
+
 def test_a_pickle_is_only_bytes(directory: Path) -> None:
     store = RocksStore(directory)
     store.apply([(b"\x02a", pickle.dumps({"a": 1}))], at(1))
