@@ -11,6 +11,7 @@ from tidegate.functions.policies import DeadLetter, Retry
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import TopicPartition, TopicSpec
+from tidegate.settings import Settings
 from tidegate.time.sources import EventTime
 
 __all__ = ("Plan", "TaskPlan", "dead_letter_topic", "rekeyed")
@@ -50,11 +51,13 @@ def dead_letter_topic(app: str, service: ServiceDefinition) -> TopicDefinition |
     )
 
 
-def rekeyed(app: str, service: ServiceDefinition, key_by: Iterable[object]) -> list[ServiceDefinition]:
+def rekeyed(app: str, service: ServiceDefinition) -> list[ServiceDefinition]:
     """The service behind a shuffle: per input topic a service that places its records by the new key."""
+    if service.key_by is None:
+        return [service]
     shuffles, inputs = [], []
     partitions = max(topic.partitions for topic in service.inputs)
-    for topic, forward in zip(service.inputs, key_by, strict=True):
+    for topic, forward in zip(service.inputs, service.key_by, strict=True):
         internal = replace(
             topic,
             name=f"{app}.{service.name}.{topic.name}.by-key",
@@ -77,23 +80,51 @@ def rekeyed(app: str, service: ServiceDefinition, key_by: Iterable[object]) -> l
                 errors=service.errors,
                 guarantee=service.guarantee,
                 rekeys=service.name,
-                forward=forward,  # type: ignore[arg-type]
+                forward=forward,
             )
         )
-    return [*shuffles, replace(service, inputs=tuple(inputs))]
+    return [*shuffles, replace(service, inputs=tuple(inputs), key_by=None)]
 
 
 class Plan:
     """All services of an app, checked, and divided into tasks."""
 
-    def __init__(self, app: str, services: Iterable[ServiceDefinition], topics: Iterable[TopicDefinition]) -> None:
-        self.app = app
-        self.services: Mapping[str, ServiceDefinition] = {service.name: service for service in services}
-        self.declared = {topic.name: topic for topic in topics}
+    def __init__(
+        self,
+        app: str,
+        services: Iterable[ServiceDefinition],
+        topics: Iterable[TopicDefinition],
+        settings: Settings,
+        existing: Mapping[str, TopicSpec],
+    ) -> None:
+        """`existing`: what the log has; a topic that does not say how many partitions it wants takes what is there."""
+        self.app, self._settings, self._existing = app, settings, existing
+        self.services: Mapping[str, ServiceDefinition] = {
+            service.name: service
+            for declared in services
+            for service in rekeyed(app, self._with_topics(declared))
+        }
+        self.declared = {topic.name: self._complete(topic) for topic in topics}
         self.control = TopicPartition(f"{app}.control", 0)
         for service in self.services.values():
             self._check(service)
         self._feedback = set(_back_edges(self._edges()))
+
+    def _complete(self, topic: TopicDefinition) -> TopicDefinition:
+        """With everything filled in that the declaration leaves to the settings or to the log."""
+        known = self._existing.get(topic.name)
+        partitions = topic.partitions or (known.partitions if known is not None else self._settings.partitions)
+        retention = topic.retention_ms
+        if retention is None and not topic.compact and self._settings.retention_hours > 0:
+            retention = round(self._settings.retention_hours * 3_600_000)
+        return replace(topic, partitions=partitions, retention_ms=retention)
+
+    def _with_topics(self, service: ServiceDefinition) -> ServiceDefinition:
+        return replace(
+            service,
+            inputs=tuple(map(self._complete, service.inputs)),
+            outputs={name: self._complete(topic) for name, topic in service.outputs.items()},
+        )
 
     def _check(self, service: ServiceDefinition) -> None:
         counts = {topic.name: topic.partitions for topic in service.inputs}

@@ -41,6 +41,8 @@ class ServiceDefinition:
     """By name; the first is the default one."""
     states: dict[str, StateDeclaration]
     key_type: Any = str
+    key_by: tuple[Callable[[Any], Any], ...] | None = None
+    """Per input topic, from the value to the key under which this service wants it; None: as the records are keyed."""
     errors: ErrorPolicy = STOP
     timeout: float | None = None
     """Seconds that a handler may take."""

@@ -1,0 +1,1 @@
+"""Small apps that show what Tidegate does."""

@@ -1,0 +1,11 @@
+"""People like each other; the second of two opposite likes is a match. See `app.py`.
+
+    make run                                   watch it
+    tidegate worker examples.tinder_match:app  run it as a service
+"""
+
+from __future__ import annotations
+
+from examples.tinder_match.app import app
+
+__all__ = ("app",)
