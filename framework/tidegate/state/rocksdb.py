@@ -219,8 +219,10 @@ def _open(directory: Path, options: RocksOptions) -> Rdict:
     if not (directory / "CURRENT").exists() and any(directory.glob("*.sst")):
         raise StoreCorruptError(directory, "CURRENT is missing")  # RocksDB would begin an empty one
     directory.mkdir(parents=True, exist_ok=True)
+    rocks = _rocksdb_options(options)
     try:
-        db = Rdict(str(directory), _rocksdb_options(options))
+        # Named twice: otherwise rocksdict opens what exists with the options it finds there, without cache and filters.
+        db = Rdict(str(directory), rocks, {"default": rocks})
     except Exception as error:
         raise _translated(error, directory) from error
     unlogged = WriteOptions()

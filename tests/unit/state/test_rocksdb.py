@@ -290,6 +290,15 @@ def test_a_killed_store_is_the_fold_of_its_changes_up_to_its_position(directory:
 # ----------------------------------------------------------------------------------------------------------- memory
 
 
+def test_a_reopened_store_has_the_shared_cache_and_its_filters(filled: Path) -> None:
+    options = RocksOptions(cache_bytes=5 << 20)
+    for _ in range(2):
+        store = RocksStore(filled, options=options)
+        assert store._db.property_int_value("rocksdb.block-cache-capacity") == options.cache_bytes
+        assert "filter_policy=bloomfilter" in max(filled.glob("OPTIONS-*")).read_text()
+        store.close()
+
+
 def test_idle_stores_cost_next_to_no_memory(tmp_path: Path) -> None:
     options = RocksOptions(write_buffers_bytes=4 << 20)
     stores = [RocksStore(tmp_path / str(number), options=options) for number in range(32)]
