@@ -249,7 +249,10 @@ _JSON_ONLY: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DA
 
 def _write_json(value: Any) -> bytes:
     """Only what JSON itself has: without a declared type, a date or an int key would come back as a str."""
-    return orjson.dumps(value, None, _JSON_ONLY)
+    try:
+        return orjson.dumps(value, None, _JSON_ONLY)
+    except TypeError as error:
+        raise TypeError(f"{error}. Without a declared type only what JSON has can be written: declare one") from error
 
 
 def _finite(
@@ -283,7 +286,7 @@ def _refuse_non_finite(value: Any, path: str) -> None:
     elif isinstance(value, dict):
         for key, item in value.items():
             _refuse_non_finite(item, f"{path}.{key}")
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
             _refuse_non_finite(item, f"{path}[{index}]")
 
