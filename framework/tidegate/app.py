@@ -196,7 +196,9 @@ class App(faust.App):  # type: ignore[misc]
     def _make(self, handler: Any, names: Mapping[str, Any], options: dict[str, Any]) -> Service:
         if isinstance(handler, type):
             if not issubclass(handler, ProcessFunction):
-                raise DefinitionError(f"{handler.__qualname__} must derive from ProcessFunction, or be an async function")
+                raise DefinitionError(
+                    f"{handler.__qualname__} must derive from ProcessFunction, or be an async function"
+                )
             return class_service(handler(), names, **options)
         if isinstance(handler, ProcessFunction):
             return class_service(handler, names, **options)
@@ -214,7 +216,9 @@ class App(faust.App):  # type: ignore[misc]
     ) -> int:
         """Append one value to a topic of a running app. Returns the position after it, when it is durable."""
         if not self.host.running:
-            raise LogUnavailableError(f"app {self.define().id!r} is not running, so nothing can be sent to {topic.name!r}")
+            raise LogUnavailableError(
+                f"app {self.define().id!r} is not running, so nothing can be sent to {topic.name!r}"
+            )
         definition = self.host.engine.plan.topics[topic.name]
         key_bytes = encode_key(key) if key is not None else definition.key_of(value)
         partition = definition.partition_for(key_bytes or b"")
@@ -246,9 +250,7 @@ def _getter(key: KeyBy | None) -> Callable[[Any], Any] | None:
     return lambda value: value[field] if isinstance(value, dict) else getattr(value, field)
 
 
-def _outputs(
-    label: str, to: Topic | Iterable[Topic] | Mapping[str, Topic]
-) -> dict[str, TopicDefinition]:
+def _outputs(label: str, to: Topic | Iterable[Topic] | Mapping[str, Topic]) -> dict[str, TopicDefinition]:
     if isinstance(to, Topic):
         to = (to,)
     named = dict(to) if isinstance(to, Mapping) else {topic.name: topic for topic in to if isinstance(topic, Topic)}

@@ -1,31 +1,31 @@
 """Every error that Tidegate raises on purpose.
 
-    TidegateError
-    ├── UsageError                     the program is wrong: raised where the mistake was made
-    │   ├── DefinitionError            a handler, topic or service is declared wrongly
-    │   ├── UndeclaredOutputError      a handler emits to a topic that its service does not declare
-    │   ├── UnknownTimerError          a handler sets a timer that nothing handles
-    │   ├── AppNotFoundError           MODULE:APP does not lead to an app
-    │   ├── UnknownNameError           no such topic, service or state in this app
-    │   └── SettingsError              an option or environment variable has an impossible value
-    ├── DataError                      one record is wrong: the service's error policy decides
-    │   ├── DecodeError                bytes that are not the declared type
-    │   ├── EncodeError                a value that is not the declared type
-    │   ├── MissingKeyError            a record without a key reaches a keyed service
-    │   ├── MisplacedKeyError          a record lies in a partition that is not its key's
-    │   ├── RecordTooLargeError        the log refuses a record of this size
-    │   └── HandlerTimeoutError        a handler took longer than its service allows
-    ├── LogError                       the log cannot do what was asked
-    │   ├── LogInUseError              another process holds this data directory
-    │   ├── LogUnavailableError        the directory or the broker cannot be reached
-    │   ├── StorageFullError           no room left on the device
-    │   ├── UnknownTopicError          no such topic in the log
-    │   ├── PartitionCountError        a topic has another number of partitions than the app expects
-    │   ├── OffsetOutOfRangeError      the wanted offset is no longer, or not yet, in the log
-    │   └── FencedError                a newer owner of this transactional id exists
-    ├── StoreError
-    │   └── StoreCorruptError          the local store cannot be read; it can be rebuilt from the changelog
-    └── ServiceFailedError             a handler failed and its service's policy is to stop
+TidegateError
+├── UsageError                     the program is wrong: raised where the mistake was made
+│   ├── DefinitionError            a handler, topic or service is declared wrongly
+│   ├── UndeclaredOutputError      a handler emits to a topic that its service does not declare
+│   ├── UnknownTimerError          a handler sets a timer that nothing handles
+│   ├── AppNotFoundError           MODULE:APP does not lead to an app
+│   ├── UnknownNameError           no such topic, service or state in this app
+│   └── SettingsError              an option or environment variable has an impossible value
+├── DataError                      one record is wrong: the service's error policy decides
+│   ├── DecodeError                bytes that are not the declared type
+│   ├── EncodeError                a value that is not the declared type
+│   ├── MissingKeyError            a record without a key reaches a keyed service
+│   ├── MisplacedKeyError          a record lies in a partition that is not its key's
+│   ├── RecordTooLargeError        the log refuses a record of this size
+│   └── HandlerTimeoutError        a handler took longer than its service allows
+├── LogError                       the log cannot do what was asked
+│   ├── LogInUseError              another process holds this data directory
+│   ├── LogUnavailableError        the directory or the broker cannot be reached
+│   ├── StorageFullError           no room left on the device
+│   ├── UnknownTopicError          no such topic in the log
+│   ├── PartitionCountError        a topic has another number of partitions than the app expects
+│   ├── OffsetOutOfRangeError      the wanted offset is no longer, or not yet, in the log
+│   └── FencedError                a newer owner of this transactional id exists
+├── StoreError
+│   └── StoreCorruptError          the local store cannot be read; it can be rebuilt from the changelog
+└── ServiceFailedError             a handler failed and its service's policy is to stop
 """
 
 from __future__ import annotations

@@ -67,7 +67,9 @@ def parse(text: str) -> list[Fault]:
         rest, _, nth = rest.partition("@")
         action, _, seconds = rest.partition("=")
         if point not in POINTS or action not in ("kill", "stop", "raise", "delay"):
-            raise ValueError(f"unknown fault {part!r}; points: {', '.join(POINTS)}; actions: kill, stop, raise, delay=S")
+            raise ValueError(
+                f"unknown fault {part!r}; points: {', '.join(POINTS)}; actions: kill, stop, raise, delay=S"
+            )
         faults.append(Fault(point=point, action=action, nth=int(nth) if nth else None, seconds=float(seconds or 0)))
     return faults
 

@@ -58,7 +58,9 @@ class Settings:
         128, "Memory for RocksDB's caches and write buffers, over all stores of a worker, in MiB.", section="state"
     )
     flush_seconds: float = _setting(
-        10.0, "How often stores are written to disk, which bounds what a start after a crash must replay.", section="state"
+        10.0,
+        "How often stores are written to disk, which bounds what a start after a crash must replay.",
+        section="state",
     )
     commit_interval: float = _setting(
         0.2, "Seconds between the commits of a task: how long results wait before others see them.", section="engine"
@@ -73,7 +75,9 @@ class Settings:
         8_000, "How many records a task reads ahead before it stops reading.", section="engine"
     )
     progress_interval: float = _setting(
-        1.0, "Seconds between a task's messages about event time to the services that read its output.", section="engine"
+        1.0,
+        "Seconds between a task's messages about event time to the services that read its output.",
+        section="engine",
     )
     metrics: str = _setting(
         "", "HOST:PORT at which the worker answers with Prometheus metrics; empty: nowhere.", section="worker"
@@ -144,6 +148,4 @@ def _check(values: Mapping[str, Any]) -> None:
         raise SettingsError(f"store (TIDEGATE_STORE) must be rocksdb or memory, not {values['store']!r}")
     scheme = values["broker"].partition("://")[0]
     if scheme != "embedded":
-        raise SettingsError(
-            f"broker (TIDEGATE_BROKER) must be embedded:// or embedded://DIR, not {values['broker']!r}"
-        )
+        raise SettingsError(f"broker (TIDEGATE_BROKER) must be embedded:// or embedded://DIR, not {values['broker']!r}")

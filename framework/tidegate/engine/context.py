@@ -6,7 +6,6 @@ context goes private with it (`part`) and comes back (`rejoin`) when it is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tidegate.codecs import codec_for
@@ -27,13 +26,14 @@ from tidegate.state.live import (
     LiveMap,
     LiveOperator,
     LiveReducing,
+    LiveTaskValue,
     LiveValue,
 )
 from tidegate.state.overlay import Cells, Entry, Journal, MapCells, PrivateCells, ValueCells
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
 
-__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "StateSpace", "TaskContext")
+__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "Stamp", "StateSpace", "TaskContext")
 
 STAMP_HEADER = "tidegate"
 """On every record that a task emits: app, run, sender, epoch."""
@@ -41,6 +41,23 @@ ORIGIN_HEADER = "tidegate-origin"
 """On re-keyed records: where they were read first."""
 
 _SINGLE = {"value": LiveValue, "reducing": LiveReducing, "aggregating": LiveAggregating}
+
+
+class Stamp:
+    """The header of every record that a task emits: which app, run, task and epoch sent it."""
+
+    def __init__(self, app: str, run: str, task: str) -> None:
+        self._fixed = f"{app}|{run}|{task}|"
+        self.epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        self.headers: tuple[tuple[str, bytes], ...] = ((STAMP_HEADER, f"{self._fixed}{epoch}".encode()),)
 
 
 class StateSpace:
@@ -87,7 +104,7 @@ class StateSpace:
         if declaration.kind in _SINGLE:
             return _SINGLE[declaration.kind](declaration, cells, journal)  # type: ignore[abstract]
         if declaration.kind == "operator":
-            return LiveOperator(LiveValue(declaration, cells, journal))
+            return LiveOperator(LiveTaskValue(declaration, cells, journal))
         if not isinstance(cells, MapCells):
             raise TypeError(declaration.kind)
         if declaration.kind == "map":
@@ -120,19 +137,22 @@ class TaskContext(Context):
         space: StateSpace,
         outputs: dict[str, Output],
         emitted: list[Emitted],
-        stamp: Callable[[], tuple[str, bytes]],
+        stamp: Stamp,
         clock: Clock,
         time: TaskTime,
         opened: Any,
     ) -> None:
         self._definition, self._info, self._outputs, self._clock, self._time = definition, info, outputs, clock, time
         self._default = next(iter(outputs.values()), None)
-        self._stamp = stamp
+        self.stamp = stamp
         self._shared_emitted = emitted
         self.emitted = emitted
         self.journal = Journal(clock.now, lambda: time.watermark)
         self._objects = space.objects(self.journal)
-        self.live: list[Live] = list(self._objects.values())
+        self._live: list[Live] = list(self._objects.values())
+        self.parts: list[Live] = [part for live in self._live for part in live.parts]
+        """What must forget, before each record, what it has seen."""
+        self.mutable = any(cells.mutable for cells in space.all)
         self._timers = LiveTimers(info.service, definition.handles_timer, space.timers, self.journal, clock)
         self.timers_set: list[Entry] = self._timers.set
         """What the running handler has set; always the same list."""
@@ -141,7 +161,6 @@ class TaskContext(Context):
             self.bound = definition.bind(self._objects, opened)
         self.private: dict[Cells, PrivateCells] | None = None
         # The current record.
-        self.key_bytes = b""
         self.record: LogRecord | None = None
         self.source: TopicPartition | None = None
         self.is_late = False
@@ -158,12 +177,11 @@ class TaskContext(Context):
         late: bool,
         fired: Timer | None = None,
     ) -> None:
-        self.key_bytes, self.record, self.source, self.is_late, self.fired = key, record, source, late, fired
-        self.journal.timestamp = timestamp
+        self.record, self.source, self.is_late, self.fired = record, source, late, fired
+        self.journal.key, self.journal.timestamp = key, timestamp
         self.mark = len(self.emitted)
-        for live in self.live:
-            live.begin(key)
-        self._timers.begin(key)
+        for part in self.parts:
+            part.seen = None
 
     def rollback(self) -> None:
         """The handler failed: nothing of it happened."""
@@ -183,7 +201,7 @@ class TaskContext(Context):
                 private[cells] = PrivateCells(cells)
             return private[cells]
 
-        undo = []
+        undo: list[tuple[Entry, Any, int, Cells]] = []
         for entry, before, expires, cells in self.journal.undo:
             mine = move(cells)
             copy = mine.take_over(entry)
@@ -193,8 +211,8 @@ class TaskContext(Context):
         self.emitted, own = self._shared_emitted[self.mark :], self._shared_emitted
         del own[self.mark :]
         self.journal.rollback()
-        self.journal.undo = list(undo)
-        for live in self.live:
+        self.journal.undo[:] = undo
+        for live in self._live:
             live.move_to(move)
         self._timers.move_to(move)
         self.private = private
@@ -203,7 +221,7 @@ class TaskContext(Context):
         """The handler finished after it had suspended: what it did becomes everybody's."""
         self.journal.settle()
         private = self.private or {}
-        operators = [live for live in self.live if isinstance(live, LiveOperator)]
+        operators = [live for live in self._live if isinstance(live, LiveOperator)]
         apart = {live.cells for live in operators}
         for mine in private.values():
             if mine not in apart:
@@ -221,17 +239,17 @@ class TaskContext(Context):
         def move(cells: Cells) -> Cells:
             return cells.shared if isinstance(cells, PrivateCells) else cells
 
-        for live in self.live:
+        for live in self._live:
             live.move_to(move)
         self._timers.move_to(move)
-        self.journal.undo = []
+        self.journal.undo.clear()
         self.emitted = self._shared_emitted
         self.private = None
 
     # -- for handlers ------------------------------------------------------------------------------------------------
     @property
     def key(self) -> Any:
-        return decode_key(self.key_bytes, self._definition.key_type)
+        return decode_key(self.journal.key, self._definition.key_type)
 
     @property
     def timestamp(self) -> int:
@@ -290,15 +308,16 @@ class TaskContext(Context):
         if output is None:
             raise UndeclaredOutputError(self._info.service, _name(to), self._outputs)
         raw = output.encode(value)
+        journal = self.journal
         if key is not None:
             key_bytes = encode_key(key)
         elif output.key_of is not None:
             key_bytes = output.key_of(value)
         else:
-            key_bytes = self.key_bytes
-        when = self.journal.timestamp if timestamp is None else to_instant(timestamp)
-        target = output.sources[output.place(key_bytes)]
-        self.emitted.append((target, key_bytes, raw, when, (*headers, self._stamp()) if headers else (self._stamp(),)))
+            key_bytes = journal.key
+        when = journal.timestamp if timestamp is None else to_instant(timestamp)
+        stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
+        self.emitted.append((output.sources[output.place(key_bytes)], key_bytes, raw, when, stamp))
 
     def forward(self, key: Any) -> None:
         """Send the current record on as it is, under another key."""
@@ -307,7 +326,7 @@ class TaskContext(Context):
             raise UndeclaredOutputError(self._info.service, "its internal topic", self._outputs)
         key_bytes = encode_key(key)
         where = f"{source.topic}:{source.partition}:{record.offset}".encode()
-        headers = (*self.headers, (ORIGIN_HEADER, where), self._stamp())
+        headers = (*self.headers, (ORIGIN_HEADER, where), *self.stamp.headers)
         target = output.sources[output.place(key_bytes)]
         self.emitted.append((target, key_bytes, record.value, self.journal.timestamp, headers))
 

@@ -26,6 +26,7 @@ from tidegate.engine.work import Work
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MisplacedKeyError, MissingKeyError
 from tidegate.functions.context import TimeDomain, Timer
 from tidegate.functions.service import ServiceDefinition
+from tidegate.keys import SEED, murmurhash2, partition_of
 from tidegate.logs.base import LogRecord
 from tidegate.state.layout import EVENT, PROCESSING
 from tidegate.state.overlay import ABSENT
@@ -176,13 +177,15 @@ class Dispatcher:
         chunk = self._chunks[0]
         input_, records, index = chunk.input, chunk.records, chunk.index
         count, first, check = len(records), chunk.index, chunk.index + self._stride
-        decode, extract, place, channel = input_.decode, input_.extract, input_.place, input_.channel
+        decode, extract, channel, partitions = input_.decode, input_.extract, input_.channel, input_.checked_partitions
         source, number, busy, time = input_.source, self._number, self._busy, self._time
         bound = channel.bound if channel is not None else None
         alone = channel is not None and time.single is channel
         assert context.bound is not None  # noqa: S101  only re-keying services have none
         process, states = context.bound.process, context.bound.states
-        journal, begin, timers = context.journal, context.begin, context.timers_set
+        journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
+        emitted, parts, unfinished = context.emitted, context.parts, self._unfinished
+        context.source, context.fired = source, None
         started, armed, late, suspended = perf_counter(), faults.armed, False, False
         value: Any = None
         try:
@@ -196,8 +199,8 @@ class Dispatcher:
                         timestamp = extract(value, record)
                     if key is None:
                         raise MissingKeyError(source.topic)  # noqa: TRY301
-                    if place is not None and place(key) != number:
-                        raise MisplacedKeyError(source.topic, source.partition, place(key), key)  # noqa: TRY301
+                    if partitions and (murmurhash2(key, SEED) & 0x7FFFFFFF) % partitions != number:
+                        raise MisplacedKeyError(source.topic, number, partition_of(key, partitions), key)  # noqa: TRY301
                 except Exception as error:
                     self._unreadable(context, input_, record, error)
                     continue
@@ -205,7 +208,12 @@ class Dispatcher:
                 if key in busy:
                     self._queue(Work(key, timestamp, late, input_, record, value))
                 else:
-                    begin(key, timestamp, record, source, late)
+                    # TaskContext.begin, written out.
+                    context.record, context.is_late = record, late
+                    journal.key, journal.timestamp = key, timestamp
+                    context.mark = len(emitted)
+                    for part in parts:
+                        part.seen = None
                     if armed:
                         faults.fault_point("handler.before")
                     coroutine = process(context, value, *states)
@@ -213,8 +221,10 @@ class Dispatcher:
                         yielded = coroutine.send(None)
                     except StopIteration:
                         try:
-                            if journal.undo:
+                            if mutable:
                                 journal.settle()
+                            else:
+                                undo.clear()
                             if timers:
                                 self._queue_timers(context)
                         except DataError as error:
@@ -228,12 +238,10 @@ class Dispatcher:
                     if armed:
                         faults.fault_point("handler.after")
                 if channel is not None:
-                    mark = (
-                        timestamp - bound - 1 if bound is not None else channel.generator.observe(timestamp, value)
-                    )
+                    mark = timestamp - bound - 1 if bound is not None else channel.generator.observe(timestamp, value)
                     if mark > channel.watermark:
                         channel.watermark = mark
-                        if alone and not self._unfinished:
+                        if alone and not unfinished:
                             time.watermark = mark
                             if mark >= self._event_due:
                                 self._urgent = True

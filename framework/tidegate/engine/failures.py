@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 import logging
 import traceback
-from collections.abc import Callable
 
-from tidegate.engine.context import TaskContext
+from tidegate.engine.context import Stamp, TaskContext
 from tidegate.engine.metrics import TaskMetrics
 from tidegate.engine.outputs import Emitted
 from tidegate.engine.work import Work
@@ -35,7 +34,7 @@ class FailureHandling:
         self,
         definition: ServiceDefinition,
         dead_letters: TopicDefinition | None,
-        stamp: Callable[[], tuple[str, bytes]],
+        stamp: Stamp,
         metrics: TaskMetrics,
     ) -> None:
         self._definition, self._dead_letters, self._stamp, self._metrics = definition, dead_letters, stamp, metrics
@@ -69,7 +68,7 @@ class FailureHandling:
         value = work.record.value if work.record is not None else None
         timestamp = work.record.timestamp if work.record is not None else work.timestamp
         target = TopicPartition(topic.name, topic.partition_for(key or b""))
-        headers = (*dead_letter_headers(work, error), self._stamp())
+        headers = (*dead_letter_headers(work, error), *self._stamp.headers)
         return target, key, value, timestamp, headers
 
 

@@ -100,9 +100,7 @@ class Plan:
         """`existing`: what the log has; a topic that does not say how many partitions it wants takes what is there."""
         self.app, self._settings, self._existing = app, settings, existing
         self.services: Mapping[str, ServiceDefinition] = {
-            service.name: service
-            for declared in services
-            for service in rekeyed(app, self._with_topics(declared))
+            service.name: service for declared in services for service in rekeyed(app, self._with_topics(declared))
         }
         self.declared = {topic.name: self._complete(topic) for topic in topics}
         self.control = TopicPartition(f"{app}.control", 0)

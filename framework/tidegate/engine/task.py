@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from time import perf_counter, thread_time
 
 from tidegate.engine.commit import Committer
-from tidegate.engine.context import STAMP_HEADER, StateSpace, TaskContext
+from tidegate.engine.context import Stamp, StateSpace, TaskContext
 from tidegate.engine.dispatch import Dispatcher
 from tidegate.engine.environment import Environment
 from tidegate.engine.failures import FailureHandling
@@ -72,8 +72,7 @@ class Task:
         self._default_first()
         self._emitted: list[Emitted] = []
         self._opened = copy.copy(self.definition.prototype)
-        self._epoch = 0
-        self._stamp = (STAMP_HEADER, f"{environment.app}|{environment.run}|{plan.id}|{self._epoch}".encode())
+        self._stamp = Stamp(environment.app, environment.run, plan.id)
         self._commit_task: asyncio.Task[None] | None = None
         self._last_commit = self._clock.monotonic()
         self._last_flush = self._last_commit
@@ -147,7 +146,7 @@ class Task:
         """The parts, over the store that was opened."""
         space = self._space = StateSpace(self.definition, self.store, self._environment.cache_limit)
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
-        failures = FailureHandling(self.definition, self.plan.dead_letters, lambda: self._stamp, self.metrics)
+        failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self.metrics)
         self._queues = queues
         self._writer = writer
         self._committer = Committer(self.plan, space, queues, self.store, writer, self._emitted, self.metrics)
@@ -163,7 +162,7 @@ class Task:
 
     def _new_context(self) -> TaskContext:
         return TaskContext(
-            self.definition, self.info, self._space, self._outputs, self._emitted, lambda: self._stamp,
+            self.definition, self.info, self._space, self._outputs, self._emitted, self._stamp,
             self._clock, self.time, self._opened,
         )  # fmt: skip
 
@@ -303,7 +302,7 @@ class Task:
         return CommitMarker(
             lineage=self._lineage,
             run=self._environment.run,
-            epoch=self._epoch,
+            epoch=self._stamp.epoch,
             inputs={source_name(source): input_.mark for source, input_ in self.inputs.items()},
             watermark=self.time.watermark,
             channels=channels,

@@ -149,14 +149,8 @@ class LiveTimers(Timers):
     ) -> None:
         self._service, self._handles, self._journal, self._clock = service, handles, journal, clock
         self._cells: Any = cells
-        self._key = b""
         self.set: list[Entry] = []
-        """What the handler has set; the engine queues it when the handler finishes."""
-
-    def begin(self, key: bytes) -> None:
-        self._key = key
-        if self.set:
-            self.set.clear()
+        """What the handler has set; always the same list. The engine queues it when the handler finishes."""
 
     def move_to(self, move: Move) -> None:
         self._cells = move(self._cells)
@@ -180,16 +174,16 @@ class LiveTimers(Timers):
         return True
 
     def get(self, name: str) -> Timer | None:
-        return self._timer(self._cells.entry(self._key, name.encode()))
+        return self._timer(self._cells.entry(self._journal.key, name.encode()))
 
     def __iter__(self) -> Iterator[Timer]:
-        for sub, _ in self._cells.subkeys(self._key):
-            timer = self._timer(self._cells.entry(self._key, sub))
+        for sub, _ in self._cells.subkeys(self._journal.key):
+            timer = self._timer(self._cells.entry(self._journal.key, sub))
             if timer is not None:
                 yield timer
 
     def _entry(self, name: str) -> Entry:
-        entry: Entry = self._cells.entry(self._key, name.encode())
+        entry: Entry = self._cells.entry(self._journal.key, name.encode())
         return entry
 
     def _timer(self, entry: Entry) -> Timer | None:

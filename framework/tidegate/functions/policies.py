@@ -60,5 +60,7 @@ def retry(
 ) -> Retry:
     """Try up to `times` more, waiting `backoff`, then `factor` times as long, at `most` so long; `then` give up so."""
     if times < 1 or factor < 1 or isinstance(then, Retry):
-        raise DefinitionError("retry(times, ...): times and factor are at least 1, and then= is STOP, SKIP or DEAD_LETTER")
+        raise DefinitionError(
+            "retry(times, ...): times and factor are at least 1, and then= is STOP, SKIP or DEAD_LETTER"
+        )
     return Retry(times=times, backoff_ms=to_duration(backoff), factor=factor, most_ms=to_duration(most), then=then)

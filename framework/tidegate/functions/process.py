@@ -36,4 +36,6 @@ class ProcessFunction(Generic[In, Out]):
         raise NotImplementedError(f"{type(self).__name__} needs a method: async def process(self, ctx, event)")
 
     async def on_timer(self, ctx: Context, timer: Timer) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} sets a timer, so it needs: async def on_timer(self, ctx, timer)")
+        raise NotImplementedError(
+            f"{type(self).__name__} sets a timer, so it needs: async def on_timer(self, ctx, timer)"
+        )

@@ -143,8 +143,14 @@ class Service:
 
     def _add_state(self, declaration: StateDeclaration) -> None:
         known = self.definition.states.setdefault(declaration.name, declaration)
-        if (known.kind, known.codec.type, known.key_type) != (declaration.kind, declaration.codec.type, declaration.key_type):
-            raise DefinitionError(f"service {self.name!r}: state {declaration.name!r} is declared in two different ways")
+        if (known.kind, known.codec.type, known.key_type) != (
+            declaration.kind,
+            declaration.codec.type,
+            declaration.key_type,
+        ):
+            raise DefinitionError(
+                f"service {self.name!r}: state {declaration.name!r} is declared in two different ways"
+            )
 
 
 def function_service(handler: Handler, names: Mapping[str, Any], **options: Any) -> Service:
@@ -184,6 +190,4 @@ def _typed(inputs: tuple[TopicDefinition, ...], event_type: Any) -> tuple[TopicD
 
     if event_type is Any or isinstance(event_type, typing.TypeVar):
         return inputs
-    return tuple(
-        replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic for topic in inputs
-    )
+    return tuple(replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic for topic in inputs)

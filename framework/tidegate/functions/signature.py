@@ -49,7 +49,9 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
                 f"{label}: what is {parameter.name!r}? A handler takes a Context, one {event}, and states such as ValueState"
             )
     if event == "event" and event_type is None:
-        raise DefinitionError(f"{label} takes no event; write for example: async def {label}(ctx: Context, event: Event)")
+        raise DefinitionError(
+            f"{label} takes no event; write for example: async def {label}(ctx: Context, event: Event)"
+        )
     if event == "timer" and event_type not in (None, Any, Timer):
         raise DefinitionError(f"{label}: a timer's handler takes a Context, states, and if it wants the Timer")
     states = tuple(item for item in order if isinstance(item, StateDeclaration))

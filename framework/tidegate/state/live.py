@@ -1,7 +1,8 @@
 """The state objects that handlers hold: each looks at the current key through the cells of its state.
 
-One set of them belongs to one running handler (its journal). `begin` points them at the next key; `move_to` puts other
-cells under them, when the handler suspends and when it is done.
+One set of them belongs to one running handler, whose key and doings are in its journal. Before each record the engine
+sets `seen` to None: what was seen belonged to another key. `move_to` puts other cells under them, when the handler
+suspends and when it is done.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = (
     "LiveMap",
     "LiveOperator",
     "LiveReducing",
+    "LiveTaskValue",
     "LiveValue",
     "Move",
 )
@@ -46,42 +48,44 @@ Move = Callable[[Cells], Any]
 class Live(State):
     """What the engine does with all of them."""
 
-    __slots__ = ()
+    __slots__ = ("seen",)
 
-    @abstractmethod
-    def begin(self, key: bytes) -> None: ...
+    seen: Any
+    """What the running handler has looked at; None: nothing yet."""
 
     @abstractmethod
     def move_to(self, move: Move) -> None: ...
+
+    @property
+    def parts(self) -> tuple[Live, ...]:
+        """The objects that must forget what they have seen before each record."""
+        return (self,)
 
 
 class _Single(Live):
     """A state of one entry per key."""
 
-    __slots__ = ("_declaration", "_entry", "_journal", "_key", "cells")
+    __slots__ = ("_declaration", "_journal", "cells")
+
+    seen: Entry | None
 
     def __init__(self, declaration: StateDeclaration, cells: Cells, journal: Journal) -> None:
         self._declaration, self.cells, self._journal = declaration, cells, journal
-        self._key = b""
-        self._entry: Entry | None = None
-
-    def begin(self, key: bytes) -> None:
-        self._key = key
-        self._entry = None
+        self.seen = None
 
     def move_to(self, move: Move) -> None:
         self.cells = move(self.cells)
-        self._entry = None
+        self.seen = None
 
     def _enter(self) -> Entry:
         cells = self.cells
-        entry = self._entry = cells.entry(self._key)
-        if cells.mutable or cells.ttl is not None:
+        entry = self.seen = cells.entry(self._journal.key)
+        if not cells.plain:
             cells.enter(entry, self._journal)
         return entry
 
     def _get(self) -> Any:
-        entry = self._entry or self._enter()
+        entry = self.seen or self._enter()
         value = entry.value
         return self.cells.missing(entry) if value is ABSENT else value
 
@@ -92,7 +96,7 @@ class _Single(Live):
             raise EncodeError(
                 f"state {self._declaration.name!r} holds {self.cells.codec.type!r}, not {type(value).__name__}"
             )
-        self.cells.assign(self._entry or self._enter(), value, self._journal)
+        self.cells.assign(self.seen or self._enter(), value, self._journal)
 
     def clear(self) -> None:
         self._set(None)
@@ -101,17 +105,38 @@ class _Single(Live):
 class LiveValue(_Single, ValueState[T], Generic[T]):
     __slots__ = ()
 
+    # These two are what most handlers do with every record, so the usual case is written out.
     @property
     def value(self) -> T:
-        return self._get()  # type: ignore[no-any-return]
+        entry = self.seen or self._enter()
+        value = entry.value
+        return self.cells.missing(entry) if value is ABSENT else value  # type: ignore[no-any-return]
 
     @value.setter
     def value(self, value: T) -> None:
-        self._set(value)
+        cells = self.cells
+        if value is None or not cells.plain or not cells.codec.check(value):
+            self._set(value)
+            return
+        entry = self.seen or self._enter()
+        self._journal.undo.append((entry, entry.value, 0, cells))
+        entry.value = value
+        cells.dirty[entry] = None
 
     @property
     def exists(self) -> bool:
-        return (self._entry or self._enter()).value is not ABSENT
+        return (self.seen or self._enter()).value is not ABSENT
+
+
+class LiveTaskValue(LiveValue[T], Generic[T]):
+    """One value for the whole task, whatever the key."""
+
+    __slots__ = ()
+
+    def _enter(self) -> Entry:
+        entry = self.seen = self.cells.entry(b"")
+        self.cells.enter(entry, self._journal)
+        return entry
 
 
 class LiveReducing(_Single, ReducingState[T], Generic[T]):
@@ -141,34 +166,33 @@ class LiveAggregating(_Single, AggregatingState[Any, Any]):
 
 
 class LiveMap(Live, MapState[K, V], Generic[K, V]):
-    __slots__ = ("_cells", "_decode", "_declaration", "_entered", "_journal", "_key")
+    __slots__ = ("_cells", "_decode", "_declaration", "_journal")
+
+    seen: dict[bytes, Entry] | None
 
     def __init__(self, declaration: StateDeclaration, cells: MapCells, journal: Journal) -> None:
         self._declaration, self._cells, self._journal = declaration, cells, journal
         self._decode = key_decoder(declaration.key_type)
-        self._key = b""
-        self._entered: dict[bytes, Entry] = {}
-
-    def begin(self, key: bytes) -> None:
-        self._key = key
-        if self._entered:
-            self._entered = {}
+        self.seen = None
 
     def move_to(self, move: Move) -> None:
         self._cells = move(self._cells)
-        self._entered = {}
+        self.seen = None
 
     def _enter(self, sub: bytes, stored: bytes | None = None) -> Entry:
-        entry = self._entered.get(sub)
+        seen = self.seen
+        if seen is None:
+            seen = self.seen = {}
+        entry = seen.get(sub)
         if entry is None:
-            cells = self._cells
-            entry = cells.entry(self._key, sub) if stored is None else cells.adopt(self._key, sub, stored)
-            self._entered[sub] = entry
-            cells.enter(entry, self._journal)
+            cells, key = self._cells, self._journal.key
+            entry = seen[sub] = cells.entry(key, sub) if stored is None else cells.adopt(key, sub, stored)
+            if not cells.plain:
+                cells.enter(entry, self._journal)
         return entry
 
     def _live(self) -> Iterator[Entry]:
-        for sub, stored in self._cells.subkeys(self._key):
+        for sub, stored in self._cells.subkeys(self._journal.key):
             entry = self._enter(sub, stored)
             if entry.value is not ABSENT:
                 yield entry
@@ -223,9 +247,9 @@ class LiveList(Live, ListState[T], Generic[T]):
     def __init__(self, items: LiveMap[bytes, T], bounds: LiveValue[tuple[int, int]]) -> None:
         self._items, self._bounds = items, bounds
 
-    def begin(self, key: bytes) -> None:
-        self._items.begin(key)
-        self._bounds.begin(key)
+    @property
+    def parts(self) -> tuple[Live, ...]:
+        return (self._items, self._bounds)
 
     def move_to(self, move: Move) -> None:
         self._items.move_to(move)
@@ -280,15 +304,18 @@ class LiveOperator(Live, OperatorState[T], Generic[T]):
     """A task's own list, kept as one value under an empty key. Whole lists replace each other, so that overlapping
     handlers never see each other's half: a handler that suspended applies its doings to what is there when it ends."""
 
-    __slots__ = ("_doings", "_value")
+    __slots__ = ("_value",)
 
-    def __init__(self, value: LiveValue[list[T]]) -> None:
+    seen: list[Callable[[list[T]], list[T]]] | None
+    """What the running handler has done."""
+
+    def __init__(self, value: LiveTaskValue[list[T]]) -> None:
         self._value = value
-        self._doings: list[Callable[[list[T]], list[T]]] = []
+        self.seen = None
 
-    def begin(self, key: bytes) -> None:
-        self._value.begin(b"")
-        self._doings = []
+    @property
+    def parts(self) -> tuple[Live, ...]:
+        return (self, self._value)
 
     def move_to(self, move: Move) -> None:
         self._value.move_to(move)
@@ -299,12 +326,12 @@ class LiveOperator(Live, OperatorState[T], Generic[T]):
 
     def redo(self) -> None:
         """After privacy: do again what was done there, on what is shared by now."""
-        doings, self._doings = self._doings, []
-        for do in doings:
+        doings, self.seen = self.seen, None
+        for do in doings or ():
             self._do(do)
 
     def _do(self, do: Callable[[list[T]], list[T]]) -> None:
-        self._doings.append(do)
+        self.seen = [*(self.seen or ()), do]
         self._value.value = do(list(self._value.value or ()))
 
     def append(self, item: T) -> None:

@@ -57,10 +57,12 @@ class Entry:
 class Journal:
     """What the handler that is running has touched."""
 
-    __slots__ = ("_now", "_watermark", "timestamp", "undo")
+    __slots__ = ("_now", "_watermark", "key", "timestamp", "undo")
 
     def __init__(self, now: Callable[[], int], watermark: Callable[[], int]) -> None:
         self.undo: list[tuple[Entry, Any, int, Cells]] = []
+        """Always the same list."""
+        self.key = b""
         self.timestamp = 0
         self._now, self._watermark = now, watermark
 
@@ -97,6 +99,8 @@ class Cells:
     ) -> None:
         self.store, self.codec, self.base, self.ttl, self.default, self.limit = store, codec, base, ttl, default, limit
         self.mutable = not codec.immutable
+        self.plain = codec.immutable and ttl is None
+        """Neither changes in place nor expires: the short way is enough."""
         self.dirty: dict[Entry, None] = {}
         self.committing: dict[Entry, None] = {}
         self._loaded = 0

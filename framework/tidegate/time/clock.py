@@ -8,7 +8,17 @@ from typing import Final, Protocol
 
 from tidegate.errors import UsageError
 
-__all__ = ("MAX_TIME", "MIN_TIME", "Clock", "Duration", "Instant", "ManualClock", "SystemClock", "to_duration", "to_instant")
+__all__ = (
+    "MAX_TIME",
+    "MIN_TIME",
+    "Clock",
+    "Duration",
+    "Instant",
+    "ManualClock",
+    "SystemClock",
+    "to_duration",
+    "to_instant",
+)
 
 MIN_TIME: Final = -(1 << 62)
 """Before all time: the watermark of a task that knows nothing yet."""
