@@ -102,7 +102,12 @@ class LocalReader:
             share = -(-max_records // (len(ready) - served))
             if share <= 0:
                 break
-            batch = self._take(source, share)
+            try:
+                batch = self._take(source, share)
+            except Exception:
+                if batches:
+                    break  # what was taken already must not be lost: the error comes again
+                raise
             if batch.records:
                 batches.append(batch)
                 max_records -= len(batch.records)

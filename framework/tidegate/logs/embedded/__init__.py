@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.logs.embedded.log import EmbeddedLog
+from tidegate.logs.embedded.observer import LogObserver
 from tidegate.logs.embedded.options import EmbeddedOptions
 
-__all__ = ("EmbeddedLog", "EmbeddedOptions")
+__all__ = ("EmbeddedLog", "EmbeddedOptions", "LogObserver")

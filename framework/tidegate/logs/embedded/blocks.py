@@ -4,6 +4,7 @@
     n                              → the next topic id; ids are never used again, so deleted data cannot come back
     t  name                        → TopicRow
     p  topic id, partition         → PartitionRow
+    s  topic id, partition, offset → Segment: blocks that retention drops together, keyed by their first offset
     b  topic id, partition, offset → Block, keyed by the offset of its first record
 
 Numbers in keys are big-endian, so that RocksDB's order is theirs.
@@ -12,49 +13,59 @@ Numbers in keys are big-endian, so that RocksDB's order is theirs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
+from cramjam import lz4
 from msgspec import Struct
 
 from tidegate.logs.base import Headers, TopicSpec
 from tidegate.logs.embedded.options import EmbeddedOptions
-from tidegate.logs.records import Record, check_size
+from tidegate.logs.records import Record
 
 __all__ = (
     "FORMAT",
     "FORMAT_KEY",
     "NEXT_TOPIC_KEY",
+    "PARTITION_TAGS",
     "Block",
     "PartitionRow",
     "Row",
+    "Segment",
     "TopicRow",
+    "after",
     "block_key",
     "decode_block",
     "decode_partition",
+    "decode_segment",
     "decode_topic",
     "encode_blocks",
     "encode_row",
     "offset_of",
-    "partition_key",
     "prefix_of",
     "topic_key",
 )
 
 FORMAT: Final = b"1"
+PARTITION_TAGS: Final = (b"p", b"s", b"b")
+"""The kinds of rows that a topic's partitions have."""
 FORMAT_KEY: Final = b"v"
 NEXT_TOPIC_KEY: Final = b"n"
 
+COMPRESS_FROM: Final = 512
+"""How large a block must be to be compressed."""
+
 _OFFSET: Final = struct.Struct(">Q")
-_PREFIX: Final = struct.Struct(">cII")
+_TOPIC: Final = struct.Struct(">cI")
+_PARTITION: Final = struct.Struct(">cII")
 
 
 class Block(Struct, array_like=True, gc=False):
     """Neighbouring records of one transaction and partition: written together, read together."""
 
     appended: int
-    """When it was appended, by the log's clock: retention counts from here."""
+    """When it was appended, by the log's clock; in a compacted topic's clean part, when it was cleaned."""
     records: list[Record]
 
 
@@ -96,14 +107,34 @@ class PartitionRow(Struct, array_like=True):
 
     start: int = 0
     end: int = 0
+    bytes: int = 0
+    """The size of all its blocks."""
+    open_bytes: int = 0
+    """Of the segment that is being filled: its size, and when it was begun and last appended to."""
+    opened: int = 0
+    touched: int = 0
+    clean_to: int = 0
+    """In a compacted topic, records below were cleaned: at most one is left of each key."""
+    clean_records: int = 0
+    dirty_records: int = 0
+
+
+class Segment(Struct, array_like=True, gc=False):
+    """Neighbouring blocks, up to but not including `end`."""
+
+    end: int
+    bytes: int
+    touched: int
+    """When it was last appended to."""
 
 
 Row = tuple[int, int, bytes | None, bytes | None, Headers]
 """A Record to be encoded. A tuple is built faster than a Struct, and encoded the same."""
 
 encode_row: Final = msgspec.msgpack.Encoder().encode
-decode_block: Final = msgspec.msgpack.Decoder(Block).decode
+_decode_block: Final = msgspec.msgpack.Decoder(Block).decode
 decode_partition: Final = msgspec.msgpack.Decoder(PartitionRow).decode
+decode_segment: Final = msgspec.msgpack.Decoder(Segment).decode
 decode_topic: Final = msgspec.msgpack.Decoder(TopicRow).decode
 
 
@@ -111,12 +142,14 @@ def topic_key(name: str) -> bytes:
     return b"t" + name.encode()
 
 
-def prefix_of(tag: bytes, topic_id: int, partition: int) -> bytes:
-    return _PREFIX.pack(tag, topic_id, partition)
+def prefix_of(tag: bytes, topic_id: int, partition: int | None = None) -> bytes:
+    """What the keys of this kind of rows of a partition start with, or those of all the partitions of a topic."""
+    return _TOPIC.pack(tag, topic_id) if partition is None else _PARTITION.pack(tag, topic_id, partition)
 
 
-def partition_key(topic_id: int, partition: int) -> bytes:
-    return prefix_of(b"p", topic_id, partition)
+def after(prefix: bytes) -> bytes:
+    """The first key after all those that start with `prefix`."""
+    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
 
 
 def block_key(prefix: bytes, offset: int) -> bytes:
@@ -127,22 +160,36 @@ def offset_of(key: bytes) -> int:
     return int.from_bytes(key[-8:], "big")
 
 
-def encode_blocks(topic: str, rows: list[Row], appended: int, options: EmbeddedOptions) -> Iterator[tuple[int, bytes]]:
-    """The blocks for these rows, each with its first offset. RecordTooLargeError if a row is over the limit."""
+def encode_blocks(
+    rows: Sequence[Row], appended: int, options: EmbeddedOptions
+) -> Iterator[tuple[Sequence[Row], bytes]]:
+    """Blocks of these rows, each with the rows in it. One that is too large to share a block is alone in its own."""
     for start in range(0, len(rows), options.block_records):
-        yield from _halve(topic, rows[start : start + options.block_records], appended, options)
+        yield from _halve(rows[start : start + options.block_records], appended, options)
 
 
-def _halve(topic: str, rows: list[Row], appended: int, options: EmbeddedOptions) -> Iterator[tuple[int, bytes]]:
+def _halve(rows: Sequence[Row], appended: int, options: EmbeddedOptions) -> Iterator[tuple[Sequence[Row], bytes]]:
     """Encode first and look at the size then: adding sizes up beforehand costs as much as encoding."""
     encoded = encode_row((appended, rows))
-    if len(encoded) <= min(options.block_bytes, options.max_record_bytes):
-        yield rows[0][0], encoded
-    elif len(rows) == 1:
-        _, _, key, value, headers = rows[0]
-        check_size(topic, (key, value, 0, headers), options.max_record_bytes)
-        yield rows[0][0], encoded
-    else:
-        middle = len(rows) // 2
-        yield from _halve(topic, rows[:middle], appended, options)
-        yield from _halve(topic, rows[middle:], appended, options)
+    if len(rows) == 1 or len(encoded) <= min(options.block_bytes, options.max_record_bytes):
+        yield rows, _pack(encoded)
+        return
+    middle = len(rows) // 2
+    yield from _halve(rows[:middle], appended, options)
+    yield from _halve(rows[middle:], appended, options)
+
+
+def _pack(encoded: bytes) -> bytes:
+    """Compress what is worth it. This pays at once: rocksdict's build computes its log's CRC32 in software, so a byte
+    that need not be written saves more time than it took to compress it."""
+    if len(encoded) >= COMPRESS_FROM:
+        compressed = b"\x01" + bytes(lz4.compress_block(encoded))
+        if len(compressed) < len(encoded):
+            return compressed
+    return b"\x00" + encoded
+
+
+def decode_block(packed: bytes) -> Block:
+    if packed[0] == 1:
+        return _decode_block(lz4.decompress_block(memoryview(packed)[1:]))
+    return _decode_block(memoryview(packed)[1:])

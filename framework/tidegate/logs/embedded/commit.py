@@ -4,46 +4,49 @@ rocksdict's `write` holds the GIL, and with sync=True through the sync as well; 
 
 1. A transaction is written without a sync, on the loop's thread: a copy into memory and the page cache.
 2. One thread syncs. What is written meanwhile waits for the next sync, however many transactions that is.
-3. After the sync, the partitions' rows are written (not synced: they only repeat what can be found again), so that
-   observers in other processes see no record that a power cut could take back.
+3. After the sync, the partitions' rows are written. They are not synced: whoever opens the log finds the same again.
+   Observers in other processes go by them, and so never see a record that a power cut could take back.
 4. The ends move, writers are answered, readers wake.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from rocksdict import Rdict, WriteBatch
+from rocksdict import Rdict
 
 from tidegate.errors import LogError
 from tidegate.faults import fault_point
-from tidegate.logs.embedded.blocks import encode_row
-from tidegate.logs.embedded.database import no_stall, translated
-from tidegate.logs.embedded.partition import Partition
+from tidegate.logs.embedded.blocks import block_key
+from tidegate.logs.embedded.database import Changes, is_stall, no_stall, translated
+from tidegate.logs.embedded.partition import Partition, Touch
 from tidegate.logs.reading import Wakeups
 
-__all__ = ("GroupCommit", "Touch")
+__all__ = ("GroupCommit",)
 
-
-class Touch(NamedTuple):
-    """What a transaction did to one partition."""
-
-    partition: Partition
-    end: int
+STALL_PAUSE: Final = 0.005
 
 
 class _Written(NamedTuple):
-    touches: list[Touch]
+    touches: Sequence[Touch]
     done: asyncio.Future[None]
 
 
 class GroupCommit:
+    """The only way in which anything is written to the log's database."""
+
     def __init__(self, database: Rdict, directory: Path, wakeups: Wakeups) -> None:
         self.syncs = 0
         self.transactions = 0
+        self.error: LogError | None = None
+        """What stopped the log. Nothing is written any more: what RocksDB has in memory may not be what is on disk."""
+        self.order = asyncio.Lock()
+        """Held from giving out offsets to writing, which may have to wait for RocksDB."""
         self._database = database
         self._directory = directory
         self._wakeups = wakeups
@@ -51,33 +54,38 @@ class GroupCommit:
         self._no_stall = no_stall()
         self._written: list[_Written] = []
         self._syncing: asyncio.Task[None] | None = None
-        self._error: LogError | None = None
 
-    def check(self) -> None:
-        """Raise what stopped the log, if anything did."""
-        if self._error is not None:
-            raise self._error
+    async def write(self, changes: Changes) -> None:
+        """Write without a sync."""
+        while True:
+            if self.error is not None:
+                raise self.error
+            try:
+                return self._database.write(changes.batch(), self._no_stall)
+            except Exception as error:
+                if not is_stall(error):
+                    raise self.fail(error) from error
+            await asyncio.sleep(STALL_PAUSE)
 
-    async def commit(self, batch: WriteBatch, touches: list[Touch]) -> None:
-        """Write a transaction, and wait until it is synced."""
-        self.write(batch)
-        for partition, end in touches:
-            partition.next = end
-        done = asyncio.get_running_loop().create_future()
+    async def write_for(self, partition: Partition, changes: Changes) -> None:
+        """Write changes within a partition, with its row. Nothing is written to one that was deleted meanwhile."""
+        async with self.order:
+            if not partition.deleted:
+                changes.put_row(partition.key, partition.row)
+                await self.write(changes)
+
+    def begin_sync(self, touches: Sequence[Touch] = ()) -> asyncio.Future[None]:
+        """Sync what was written. The future is done when it is, and the ends of these partitions have moved."""
+        for touch in touches:
+            touch.partition.next = touch.end
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(_retrieve)
         self._written.append(_Written(touches, done))
         if self._syncing is None:
             self._syncing = asyncio.create_task(self._sync())
-        fault_point("log.written")
-        await asyncio.shield(done)
-
-    def write(self, batch: WriteBatch) -> None:
-        """Write without a sync."""
-        self.check()
-        try:
-            self._database.write(batch, self._no_stall)
-        except Exception as error:
-            self._error = translated(error, self._directory)
-            raise self._error from error
+        if touches:
+            fault_point("log.written")
+        return done
 
     async def drain(self) -> None:
         """Wait until all that is written is synced, or has failed."""
@@ -88,38 +96,55 @@ class GroupCommit:
         await self.drain()
         self._thread.shutdown()
 
+    def fail(self, error: Exception) -> LogError:
+        """Stop: every append, waiting or to come, ends with this error."""
+        if self.error is None:
+            self.error = error if isinstance(error, LogError) else translated(error, self._directory)
+        for written in self._written:
+            if not written.done.done():
+                written.done.set_exception(self.error)
+        self._written = []
+        return self.error
+
+    def sync(self) -> None:
+        """Called in the thread, and blocks it."""
+        self._database.flush_wal(True)
+        self.syncs += 1
+
     async def _sync(self) -> None:
         loop = asyncio.get_running_loop()
         while self._written:
             group, self._written = self._written, []
             try:
                 await loop.run_in_executor(self._thread, self.sync)
-                self._publish(group)
             except Exception as error:
-                self._fail(group, error)
+                self._written = group + self._written
+                self.fail(error)
+                break
+            await self._publish(group)
         self._syncing = None
 
-    def sync(self) -> None:
-        """Blocks: called in the thread."""
-        self._database.flush_wal(True)
-        self.syncs += 1
-
-    def _publish(self, group: list[_Written]) -> None:
-        ends = {partition: end for written in group for partition, end in written.touches}
-        rows = WriteBatch(raw_mode=True)
-        for partition, end in ends.items():
-            partition.row.end = end
-            rows.put(partition.key, encode_row(partition.row))
-        self.write(rows)
-        self.transactions += len(group)
+    async def _publish(self, group: list[_Written]) -> None:
+        touches = [touch for written in group for touch in written.touches]
+        rows = Changes()
+        for touch in touches:
+            touch.partition.commit(touch)
+        for partition in {touch.partition for touch in touches}:
+            sealed = partition.seal()
+            if sealed is not None:
+                first, segment = sealed
+                rows.put_row(block_key(partition.segment_prefix, first), segment)
+            rows.put_row(partition.key, partition.row)
+        with suppress(LogError):  # the log has stopped, but this group is synced
+            await self.write(rows)
+        self.transactions += sum(1 for written in group if written.touches)
         for written in group:
             if not written.done.done():
                 written.done.set_result(None)
         self._wakeups.wake()
 
-    def _fail(self, group: list[_Written], error: Exception) -> None:
-        self._error = error if isinstance(error, LogError) else translated(error, self._directory)
-        for written in group + self._written:
-            if not written.done.done():
-                written.done.set_exception(self._error)
-        self._written = []
+
+def _retrieve(done: asyncio.Future[None]) -> None:
+    """A writer that no longer waits is no reason for a warning."""
+    if not done.cancelled():
+        done.exception()

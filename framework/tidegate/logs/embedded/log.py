@@ -1,4 +1,4 @@
-"""The embedded log: topics and partitions in one RocksDB, and who may write to it."""
+"""The embedded log: topics and partitions in one RocksDB, owned by one process."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from rocksdict import Rdict, WriteBatch
+from rocksdict import Rdict
 
 from tidegate.errors import LogError, PartitionCountError, UnknownTopicError
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.embedded.blocks import (
-    FORMAT,
-    FORMAT_KEY,
     NEXT_TOPIC_KEY,
-    PartitionRow,
+    PARTITION_TAGS,
     TopicRow,
-    block_key,
-    decode_block,
-    decode_partition,
-    decode_topic,
+    after,
     encode_row,
+    prefix_of,
     topic_key,
 )
 from tidegate.logs.embedded.commit import GroupCommit
-from tidegate.logs.embedded.database import open_database, scan
+from tidegate.logs.embedded.database import Changes, open_database, translated
 from tidegate.logs.embedded.lock import OwnerLock
+from tidegate.logs.embedded.maintenance import Maintenance
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
 from tidegate.logs.embedded.reader import fetch
+from tidegate.logs.embedded.recovery import check_format, load_partitions, load_topics
 from tidegate.logs.embedded.writer import EmbeddedWriter
 from tidegate.logs.reading import LocalReader, Wakeups
 from tidegate.logs.records import Record
 
 __all__ = ("EmbeddedLog",)
+
+_Part = TypeVar("_Part")
 
 
 def _system_clock() -> int:
@@ -48,79 +49,96 @@ class EmbeddedLog:
         self,
         directory: Path,
         *,
-        options: EmbeddedOptions = EmbeddedOptions(),  # noqa: B008 - frozen
+        options: EmbeddedOptions = EmbeddedOptions(),  # noqa: B008 - it is frozen
         clock: Callable[[], int] = _system_clock,
     ) -> None:
         self.directory = directory
         self.options = options
         self.now = clock
-        self._lock = OwnerLock(directory)
-        self._database: Rdict | None = None
-        self._commits: GroupCommit | None = None
+        self.partitions: dict[TopicPartition, Partition] = {}
         self._topics: dict[str, TopicRow] = {}
-        self._partitions: dict[TopicPartition, Partition] = {}
         self._writers: dict[str, EmbeddedWriter] = {}
         self._wakeups = Wakeups()
+        self._lock = OwnerLock(directory)
+        self._topic_lock = asyncio.Lock()
+        self._database: Rdict | None = None
+        self._commits: GroupCommit | None = None
+        self._maintenance: Maintenance | None = None
 
     async def start(self) -> None:
-        """1. Lock the directory. 2. Open RocksDB, which replays its own log. 3. Find the topics and their ends."""
+        """1. Lock the directory. 2. Open RocksDB, which replays its own log. 3. Find the topics and their ends.
+        4. Start to look after retention and compaction."""
         self._lock.acquire()
         try:
             self._database = await asyncio.to_thread(open_database, self.directory, self.options)
+            check_format(self._database, self.directory)
+            for name, row in load_topics(self._database).items():
+                self._add_topic(name, row)
             self._commits = GroupCommit(self._database, self.directory, self._wakeups)
-            self._load()
+            self._maintenance = Maintenance(self)
+            self._maintenance.start()
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
+        if self._maintenance is not None:
+            await self._maintenance.stop()
         if self._commits is not None:
             await self._commits.close()
-            self._commits = None
         if self._database is not None:
             await asyncio.to_thread(self._database.close)
-            self._database = None
+        self._database = self._commits = self._maintenance = None
         self._lock.release()
         self._topics.clear()
-        self._partitions.clear()
+        self.partitions.clear()
         self._writers.clear()
         self._wakeups.wake()
 
     @property
-    def commits(self) -> GroupCommit:
-        if self._commits is None:
-            raise LogError(f"the log in {self.directory} is not running")
-        return self._commits
+    def syncs(self) -> int:
+        """How often the disk was made to hold what was written."""
+        return self.commits.syncs
 
     @property
-    def database(self) -> Rdict:
-        if self._database is None:
-            raise LogError(f"the log in {self.directory} is not running")
-        return self._database
+    def transactions(self) -> int:
+        """How many transactions were committed."""
+        return self.commits.transactions
+
+    # -- topics -------------------------------------------------------------------------------------------------------
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
-        wanted = list(topics)
-        for spec in wanted:
-            known = self._topics.get(spec.name)
-            if known is not None and known.partitions != spec.partitions:
-                raise PartitionCountError(spec.name, known.partitions, spec.partitions)
-        batch = WriteBatch(raw_mode=True)
-        topic_id = self._next_topic_id()
-        added = {}
-        for spec in wanted:
-            if spec.name in self._topics or spec.name in added:
-                continue
-            added[spec.name] = row = TopicRow.of(topic_id, spec)
-            batch.put(topic_key(spec.name), encode_row(row))
-            topic_id += 1
-        batch.put(NEXT_TOPIC_KEY, topic_id.to_bytes(4, "big"))
-        self.commits.write(batch)
-        await asyncio.to_thread(self.commits.sync)
-        for name, row in added.items():
-            self._add_topic(name, row)
+        async with self._topic_lock:
+            missing = self._missing(topics)
+            stored = self.database.get(NEXT_TOPIC_KEY)
+            first = 1 if stored is None else int.from_bytes(stored, "big")
+            rows = {spec.name: TopicRow.of(topic_id, spec) for topic_id, spec in enumerate(missing.values(), first)}
+            if not rows:
+                return
+            changes = Changes()
+            changes.put(NEXT_TOPIC_KEY, (first + len(rows)).to_bytes(4, "big"))
+            for name, row in rows.items():
+                changes.put(topic_key(name), encode_row(row))
+            await self.commits.write(changes)
+            await self.commits.begin_sync()
+            for name, row in rows.items():
+                self._add_topic(name, row)
 
     async def delete(self, topics: Iterable[str]) -> None:
-        raise NotImplementedError
+        """While nobody appends: what comes after the removal would stay for ever."""
+        async with self._topic_lock, self.commits.order:
+            gone = {name: self._topics.pop(name) for name in set(topics) if name in self._topics}
+            changes = Changes()
+            for name, row in gone.items():
+                self._drop_partitions(name, row)
+                changes.delete(topic_key(name))
+                for tag in PARTITION_TAGS:
+                    prefix = prefix_of(tag, row.topic_id)
+                    changes.delete_range(prefix, after(prefix))
+            await self.commits.drain()
+            await self.commits.write(changes)
+            await self.commits.begin_sync()
+        self._wakeups.wake()
 
     async def topics(self) -> Mapping[str, TopicSpec]:
         return {name: row.spec(name) for name, row in self._topics.items()}
@@ -131,23 +149,23 @@ class EmbeddedLog:
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {source: self.partition(source).row.end for source in sources}
 
+    async def clean(self) -> None:
+        """Do now all that retention and compaction ask for, and give the space back."""
+        await self.maintenance.run(at_once=True)
+
+    # -- readers and writers ------------------------------------------------------------------------------------------
+
     def reader(self) -> LocalReader:
         return LocalReader(self, self._wakeups)
 
     async def writer(self, transactional_id: str | None = None) -> EmbeddedWriter:
+        """What the fenced writer has written by now is seen before its successor can read."""
         writer = EmbeddedWriter(self, transactional_id)
         if transactional_id is not None:
-            self._writers[transactional_id] = writer
-            await self.commits.drain()  # what the fenced one has written is seen before its successor reads
+            async with self.commits.order:
+                self._writers[transactional_id] = writer
+            await self.commits.drain()
         return writer
-
-    # -- what readers and writers call --------------------------------------------------------------------------------
-
-    def partition(self, source: TopicPartition) -> Partition:
-        partition = self._partitions.get(source)
-        if partition is None:
-            raise UnknownTopicError(str(source) if source.topic in self._topics else source.topic, self._topics)
-        return partition
 
     def is_fenced(self, writer: EmbeddedWriter) -> bool:
         return writer.transactional_id is not None and self._writers.get(writer.transactional_id) is not writer
@@ -158,39 +176,54 @@ class EmbeddedLog:
 
     def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Sequence[Record], int]:
         partition = self.partition(source)
-        return fetch(self.database, partition.blocks, position, partition.row.end, limit)
+        database = self.database
+        try:
+            return fetch(database, partition.blocks, position, partition.row.end, limit)
+        except Exception as error:
+            raise translated(error, self.directory) from error
 
-    # -- opening ------------------------------------------------------------------------------------------------------
+    # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _next_topic_id(self) -> int:
-        stored = self.database.get(NEXT_TOPIC_KEY)
-        return 1 if stored is None else int.from_bytes(stored, "big")
+    @property
+    def commits(self) -> GroupCommit:
+        return self._running(self._commits)
 
-    def _load(self) -> None:
-        version = self.database.get(FORMAT_KEY)
-        if version is None:
-            self.database.put(FORMAT_KEY, FORMAT)
-        elif version != FORMAT:
-            raise LogError(f"the log in {self.directory} has format {version!r}; this version reads {FORMAT!r}")
-        for key, value in scan(self.database, topic_key("")):
-            self._add_topic(key[1:].decode(), decode_topic(value))
+    @property
+    def database(self) -> Rdict:
+        return self._running(self._database)
+
+    @property
+    def maintenance(self) -> Maintenance:
+        return self._running(self._maintenance)
+
+    def partition(self, source: TopicPartition) -> Partition:
+        partition = self.partitions.get(source)
+        if partition is None:
+            raise UnknownTopicError(str(source) if source.topic in self._topics else source.topic, self._topics)
+        return partition
+
+    def _running(self, part: _Part | None) -> _Part:
+        if part is None:
+            raise LogError(f"the log in {self.directory} is not running")
+        return part
+
+    def _missing(self, topics: Iterable[TopicSpec]) -> dict[str, TopicSpec]:
+        missing = {}
+        for spec in topics:
+            known = self._topics.get(spec.name)
+            if known is None:
+                missing[spec.name] = spec
+            elif known.partitions != spec.partitions:
+                raise PartitionCountError(spec.name, known.partitions, spec.partitions)
+        return missing
 
     def _add_topic(self, name: str, row: TopicRow) -> None:
         self._topics[name] = row
-        for number in range(row.partitions):
-            source = TopicPartition(name, number)
-            self._partitions[source] = partition = Partition(source, row.spec(name), row.topic_id, PartitionRow())
-            stored = self.database.get(partition.key)
-            if stored is not None:
-                partition.row = decode_partition(stored)
-            self._recover(partition)
+        for partition in load_partitions(self.database, name, row, self.options):
+            self.partitions[partition.source] = partition
 
-    def _recover(self, partition: Partition) -> None:
-        """Find what was written after the row was. RocksDB has made it durable when it was opened."""
-        iterator = self.database.iter()
-        iterator.seek(block_key(partition.blocks, partition.row.end))
-        while iterator.valid() and iterator.key().startswith(partition.blocks):
-            block = decode_block(iterator.value())
-            partition.row.end = block.records[-1].offset + 2
-            iterator.next()
-        partition.next = partition.row.end
+    def _drop_partitions(self, name: str, row: TopicRow) -> None:
+        for number in range(row.partitions):
+            partition = self.partitions.pop(TopicPartition(name, number))
+            partition.deleted = True
+            self.maintenance.reclaimer.add(partition.blocks, partition.row.bytes)

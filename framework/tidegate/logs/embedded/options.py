@@ -17,3 +17,13 @@ class EmbeddedOptions:
     """How large such a block gets; a larger record has a block of its own."""
     write_buffer_bytes: int = 16 << 20
     """How much is collected in memory before RocksDB writes a file. There are up to four such buffers."""
+    segment_bytes: int = 4 << 20
+    """How much of a partition retention drops at a time, at most."""
+    clean_records: int = 100_000
+    """A compacted partition is cleaned when so many records were appended, and half as many as it has clean ones."""
+    clean_keys: int = 200_000
+    """How many keys the cleaner keeps in memory, about 130 bytes each. With fewer it takes more passes."""
+    reclaim_bytes: int = 32 << 20
+    """Space that nothing uses any more is given back when there is this much of it, and half of what is in use."""
+    maintenance_interval: float = 1.0
+    """How often retention and compaction are looked after, in seconds."""

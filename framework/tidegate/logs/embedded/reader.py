@@ -34,6 +34,8 @@ def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -
         else:
             records = block
         iterator.next()
+    else:
+        iterator.status()  # raises if it is an error that ended it
     return records, end
 
 
@@ -45,6 +47,7 @@ def _seek(iterator: RdictIter, blocks: bytes, position: int) -> list[Record]:
         return []
     iterator.seek_for_prev(target)
     if not iterator.valid() or not iterator.key().startswith(blocks):
+        iterator.status()
         iterator.seek(target)
         return []
     records = decode_block(iterator.value()).records

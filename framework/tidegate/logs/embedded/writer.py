@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from rocksdict import WriteBatch
-
 from tidegate.errors import FencedError, UsageError
 from tidegate.logs.base import NewRecord, Records, TopicPartition
 from tidegate.logs.embedded.blocks import Row, block_key, encode_blocks
-from tidegate.logs.embedded.commit import GroupCommit, Touch
+from tidegate.logs.embedded.commit import GroupCommit
+from tidegate.logs.embedded.database import Changes
 from tidegate.logs.embedded.options import EmbeddedOptions
-from tidegate.logs.embedded.partition import Partition
-from tidegate.logs.records import check_keys
+from tidegate.logs.embedded.partition import Partition, Touch
+from tidegate.logs.records import check_keys, check_size
 
 __all__ = ("EmbeddedWriter", "Owner")
 
@@ -28,7 +27,8 @@ class Owner(Protocol):
     @property
     def options(self) -> EmbeddedOptions: ...
     def partition(self, source: TopicPartition) -> Partition: ...
-    def now(self) -> int: ...
+    @property
+    def now(self) -> Callable[[], int]: ...
     def is_fenced(self, writer: EmbeddedWriter) -> bool: ...
 
 
@@ -40,17 +40,22 @@ class EmbeddedWriter:
         self._log = log
 
     async def append(self, records: Records, then: Callable[[Positions], Records] | None = None) -> Positions:
-        """1. Check, and give out offsets: nothing is kept of it if anything is refused.
-        2. Write, then wait for the sync: from here on the transaction is whole, or gone."""
-        if self._log.is_fenced(self):
-            raise FencedError(self.transactional_id or "")
-        self._log.commits.check()
-        transaction = _Transaction(self._log)
-        transaction.add(records)
-        if then is not None:
-            transaction.add(then(dict(transaction.positions)))
-        if transaction.touches:
-            await self._log.commits.commit(transaction.batch, transaction.touches)
+        """1. Check, give out offsets, encode: nothing is kept of it if anything is refused.
+        2. Write: from here on the transaction is there as a whole, or not at all.
+        3. Wait for the sync."""
+        commits = self._log.commits
+        async with commits.order:
+            if self._log.is_fenced(self):
+                raise FencedError(self.transactional_id or "")
+            transaction = _Transaction(self._log)
+            transaction.add(records)
+            if then is not None:
+                transaction.add(then(dict(transaction.positions)))
+            if not transaction.touches:
+                return transaction.positions
+            await commits.write(transaction.changes)
+            done = commits.begin_sync(transaction.touches)
+        await done
         return transaction.positions
 
     async def close(self) -> None:
@@ -61,7 +66,7 @@ class _Transaction:
     """Blocks with their offsets, not written yet."""
 
     def __init__(self, log: Owner) -> None:
-        self.batch = WriteBatch(raw_mode=True)
+        self.changes = Changes()
         self.touches: list[Touch] = []
         self.positions: dict[TopicPartition, int] = {}
         self._log = log
@@ -79,12 +84,15 @@ class _Transaction:
                 self._add(partition, new)
 
     def _add(self, partition: Partition, new: Sequence[NewRecord]) -> None:
-        for offset, block in encode_blocks(
-            partition.source.topic, self._rows(partition, new), self._now, self._log.options
-        ):
-            self.batch.put(block_key(partition.blocks, offset), block)
+        rows, size = self._rows(partition, new), 0
+        for part, block in encode_blocks(rows, self._now, self._log.options):
+            if len(part) == 1:
+                _, _, key, value, headers = part[0]
+                check_size(partition.source.topic, (key, value, 0, headers), self._log.options.max_record_bytes)
+            self.changes.put(block_key(partition.blocks, part[0][0]), block)
+            size += len(block)
         end = partition.next + len(new) + 1  # one offset is burnt, as by a transaction's marker in Kafka
-        self.touches.append(Touch(partition, end))
+        self.touches.append(Touch(partition, end, len(new), size, self._now))
 
     def _rows(self, partition: Partition, new: Sequence[NewRecord]) -> list[Row]:
         first = partition.next

@@ -1,0 +1,156 @@
+"""Reading an embedded log beside its owner, from another process.
+
+The observer needs no lock and never disturbs: it follows RocksDB's files as they are written. It sees what the owner
+has synced, never more, a moment later. It works while there is no owner, and while one starts, stops or is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from rocksdict import Rdict
+
+from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
+from tidegate.logs.base import Batch, TopicPartition, TopicSpec
+from tidegate.logs.embedded.blocks import PartitionRow, TopicRow, decode_partition, prefix_of
+from tidegate.logs.embedded.database import open_beside, translated
+from tidegate.logs.embedded.reader import fetch
+from tidegate.logs.embedded.recovery import load_topics
+from tidegate.logs.reading import LocalReader, Wakeups
+from tidegate.logs.records import Record
+
+__all__ = ("LogObserver", "ObservingReader")
+
+ATTEMPTS: Final = 20
+"""How often to try again when the owner has just replaced the files that were to be read."""
+
+
+class LogObserver:
+    """Topics, offsets and records of the log in a directory, as they were at the last `refresh`."""
+
+    def __init__(self, directory: Path, *, poll_interval: float = 0.05) -> None:
+        self.directory = directory
+        self.poll_interval = poll_interval
+        self._scratch: Path | None = None
+        self._database: Rdict | None = None
+        self._topics: dict[str, TopicRow] = {}
+        self._rows: dict[TopicPartition, PartitionRow] = {}
+
+    async def start(self) -> None:
+        if not (self.directory / "log" / "CURRENT").exists():
+            raise LogUnavailableError(f"there is no log in {self.directory} yet: start the worker that owns it first")
+        self._scratch = Path(tempfile.mkdtemp(prefix="tidegate-observer-"))
+        try:
+            await self.refresh()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        self._close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    async def refresh(self, *, reopen: bool = False) -> None:
+        """Catch up with the owner."""
+        for attempt in range(ATTEMPTS):
+            if reopen or attempt > 0:
+                self._close()
+                await asyncio.sleep(self.poll_interval)
+            try:
+                self._catch_up()
+            except Exception as error:
+                failure = error
+            else:
+                return
+        raise failure if isinstance(failure, LogError) else translated(failure, self.directory)
+
+    async def topics(self) -> Mapping[str, TopicSpec]:
+        return {name: row.spec(name) for name, row in self._topics.items()}
+
+    async def start_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {source: self.bounds(source)[0] for source in sources}
+
+    async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {source: self.bounds(source)[1] for source in sources}
+
+    def reader(self) -> ObservingReader:
+        return ObservingReader(self)
+
+    def bounds(self, source: TopicPartition) -> tuple[int, int]:
+        row = self._rows.get(source)
+        if row is None:
+            raise UnknownTopicError(str(source) if source.topic in self._topics else source.topic, self._topics)
+        return row.start, row.end
+
+    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Sequence[Record], int]:
+        blocks = prefix_of(b"b", self._topics[source.topic].topic_id, source.partition)
+        return fetch(self._open(), blocks, position, self._rows[source].end, limit)
+
+    def _catch_up(self) -> None:
+        database = self._open()
+        database.try_catch_up_with_primary()
+        topics = load_topics(database)
+        self._rows = {
+            TopicPartition(name, number): _row(database, topic.topic_id, number)
+            for name, topic in topics.items()
+            for number in range(topic.partitions)
+        }
+        self._topics = topics
+
+    def _open(self) -> Rdict:
+        if self._scratch is None:
+            raise LogError(f"the observer of {self.directory} is not running")
+        if self._database is None:
+            self._database = open_beside(self.directory, self._scratch)
+        return self._database
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+class ObservingReader(LocalReader):
+    """A Reader that looks for news every now and then."""
+
+    def __init__(self, observer: LogObserver) -> None:
+        super().__init__(observer, Wakeups())
+        self._observer = observer
+
+    async def read(self, *, max_records: int = 4000, timeout: float = 0.0) -> list[Batch]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        batches = await self._read_known(max_records)
+        while not batches:
+            await self._observer.refresh()
+            batches = await self._read_known(max_records)
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                break
+            if not batches:
+                await asyncio.sleep(min(self._observer.poll_interval, remaining))
+        return batches
+
+    async def _read_known(self, max_records: int) -> list[Batch]:
+        """What the last refresh has found. Where files were replaced since, look again."""
+        for _ in range(ATTEMPTS):
+            try:
+                return await super().read(max_records=max_records)
+            except LogError:
+                raise
+            except Exception as error:
+                failure = error
+                await self._observer.refresh(reopen=True)
+        raise translated(failure, self._observer.directory)
+
+
+def _row(database: Rdict, topic_id: int, partition: int) -> PartitionRow:
+    stored = database.get(prefix_of(b"p", topic_id, partition))
+    return PartitionRow() if stored is None else decode_partition(stored)

@@ -1,0 +1,66 @@
+"""What the log finds when it opens its database: topics, their partitions, and how far each has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocksdict import Rdict
+
+from tidegate.errors import LogUnavailableError
+from tidegate.logs.base import TopicPartition
+from tidegate.logs.embedded.blocks import (
+    FORMAT,
+    FORMAT_KEY,
+    TopicRow,
+    after,
+    block_key,
+    decode_block,
+    decode_partition,
+    decode_segment,
+    decode_topic,
+    topic_key,
+)
+from tidegate.logs.embedded.database import scan
+from tidegate.logs.embedded.options import EmbeddedOptions
+from tidegate.logs.embedded.partition import Partition, Touch
+
+__all__ = ("check_format", "load_partitions", "load_topics")
+
+
+def check_format(database: Rdict, directory: Path) -> None:
+    version = database.get(FORMAT_KEY)
+    if version is None:
+        database.put(FORMAT_KEY, FORMAT)
+    elif version != FORMAT:
+        raise LogUnavailableError(
+            f"the log in {directory} has format {version!r}, this version of Tidegate reads {FORMAT!r}. "
+            f"Use the version that wrote it, or another directory (--data DIR)."
+        )
+
+
+def load_topics(database: Rdict) -> dict[str, TopicRow]:
+    return {key[1:].decode(): decode_topic(value) for key, value in scan(database, topic_key(""), after(topic_key("")))}
+
+
+def load_partitions(database: Rdict, name: str, topic: TopicRow, options: EmbeddedOptions) -> Iterator[Partition]:
+    spec = topic.spec(name)
+    for number in range(topic.partitions):
+        partition = Partition(TopicPartition(name, number), spec, topic.topic_id, options)
+        stored = database.get(partition.key)
+        if stored is not None:
+            partition.row = decode_partition(stored)
+            segments = scan(database, partition.segment_prefix, after(partition.segment_prefix))
+            partition.segments.extend(decode_segment(value) for _, value in segments)
+        _count_tail(database, partition)
+        partition.next = partition.row.end
+        yield partition
+
+
+def _count_tail(database: Rdict, partition: Partition) -> None:
+    """Count the blocks that were written after the row was. RocksDB made them durable when it replayed its log."""
+    tail = scan(database, block_key(partition.blocks, partition.row.end), after(partition.blocks))
+    for _, packed in tail:
+        block = decode_block(packed)
+        end = block.records[-1].offset + 2  # its transaction has burnt an offset
+        partition.commit(Touch(partition, end, len(block.records), len(packed), block.appended))
