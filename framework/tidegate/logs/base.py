@@ -104,6 +104,7 @@ class Reader(Protocol):
     async def read(self, *, max_records: int = 4000, timeout: float = 0.0) -> list[Batch]:
         """What is there now, about `max_records` at most, fair between partitions; else wait up to `timeout` seconds.
 
+        Returns early, with nothing, when all there is to do is to move a position past a gap.
         Raises OffsetOutOfRangeError when a position lies before the log's start or past its end."""
 
     async def close(self) -> None: ...

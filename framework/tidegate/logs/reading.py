@@ -57,6 +57,8 @@ class LocalReader:
         self._paused: set[TopicPartition] = set()
         self._surplus: dict[TopicPartition, tuple[Sequence[LogRecord], int]] = {}
         """Fetched, but over the limit of the read that fetched it: the next read begins with it."""
+        self._skipped = False
+        """A position has moved past a gap: whoever waits for it to reach an end must know."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         for source, position in positions.items():
@@ -83,9 +85,10 @@ class LocalReader:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
+            self._skipped = False
             batches = self._read_now(max_records)
             remaining = deadline - loop.time()
-            if batches or remaining <= 0:
+            if batches or self._skipped or remaining <= 0:
                 return batches
             await self._wakeups.wait(remaining)
 
@@ -112,6 +115,8 @@ class LocalReader:
                 batches.append(batch)
                 max_records -= len(batch.records)
                 self._to_the_back(source)
+            else:
+                self._skipped = True
         return batches
 
     def _ready(self) -> list[TopicPartition]:
