@@ -100,7 +100,7 @@ class LocalReader:
     def _read_now(self, max_records: int) -> list[Batch]:
         """Give each partition that has something an equal share of what is left to give."""
         ready = self._ready()
-        batches = []
+        batches: list[Batch] = []
         for served, source in enumerate(ready):
             share = -(-max_records // (len(ready) - served))
             if share <= 0:
