@@ -20,7 +20,7 @@ from tidegate.functions.service import Guarantee, Service, class_service, functi
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition, Host
 from tidegate.keys import encode_key
-from tidegate.logs.base import Headers, TopicPartition
+from tidegate.logs.base import Headers, NewRecord, TopicPartition
 from tidegate.settings import Settings
 from tidegate.time.clock import Duration, Instant, to_duration, to_instant
 from tidegate.time.sources import EventTime, TimeSource
@@ -53,6 +53,12 @@ class Topic(FaustTopic):  # type: ignore[misc]
     ) -> int:
         """Append one value, from outside of a service: a timer, a web view. Returns when it is durable."""
         return await cast("App", self.app).send(self, value=value, key=key, timestamp=timestamp, headers=headers)
+
+    async def send_many(
+        self, values: Iterable[Any], *, timestamp: Instant | None = None, headers: Headers = ()
+    ) -> Mapping[int, int]:
+        """Append values in one transaction. See `App.send_many`."""
+        return await cast("App", self.app).send_many(self, values, timestamp=timestamp, headers=headers)
 
 
 class App(faust.App):  # type: ignore[misc]
@@ -215,21 +221,39 @@ class App(faust.App):  # type: ignore[misc]
         headers: Headers = (),
     ) -> int:
         """Append one value to a topic of a running app. Returns the position after it, when it is durable."""
+        ends = await self._append(topic, [(key, value)], timestamp, headers)
+        return next(iter(ends.values()))
+
+    async def send_many(
+        self, topic: Topic, values: Iterable[Any], *, timestamp: Instant | None = None, headers: Headers = ()
+    ) -> Mapping[int, int]:
+        """Append values, keyed by the topic's own function, in one transaction: all of them or none.
+
+        Returns, for each partition that got some, the position after its last one, when all are durable."""
+        ends = await self._append(topic, ((None, value) for value in values), timestamp, headers)
+        return {source.partition: end for source, end in ends.items()}
+
+    async def _append(
+        self, topic: Topic, keyed: Iterable[tuple[Any, Any]], timestamp: Instant | None, headers: Headers
+    ) -> Mapping[TopicPartition, int]:
         if not self.host.running:
             raise LogUnavailableError(
                 f"app {self.define().id!r} is not running, so nothing can be sent to {topic.name!r}"
             )
         definition = self.host.engine.plan.topics[topic.name]
-        key_bytes = encode_key(key) if key is not None else definition.key_of(value)
-        partition = definition.partition_for(key_bytes or b"")
         when = self.host.clock.now() if timestamp is None else to_instant(timestamp)
-        target = TopicPartition(topic.name, partition)
+        records: dict[TopicPartition, list[NewRecord]] = {}
+        for key, value in keyed:
+            key_bytes = encode_key(key) if key is not None else definition.key_of(value)
+            target = TopicPartition(topic.name, definition.partition_for(key_bytes or b""))
+            records.setdefault(target, []).append((key_bytes, definition.codec.encode(value), when, headers))
+        if not records:
+            return {}
         writer = await self.host.log.writer()
         try:
-            ends = await writer.append({target: [(key_bytes, definition.codec.encode(value), when, headers)]})
+            return await writer.append(records)
         finally:
             await writer.close()
-        return ends[target]
 
 
 def _check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
