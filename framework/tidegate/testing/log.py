@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.errors import FencedError, PartitionCountError, UnknownTopicError
+from tidegate.errors import FencedError, PartitionCountError, UnknownTopicError, UsageError
 from tidegate.logs.base import NewRecord, Records, TopicPartition, TopicSpec
 from tidegate.logs.reading import LocalReader, Wakeups
 from tidegate.logs.records import Record, check_keys, check_size
@@ -184,7 +184,9 @@ class MemoryWriter:
         if self._log.is_fenced(self):
             raise FencedError(self.transactional_id or "")
         positions = self._log.positions_after(records)
-        more = then(positions) if then is not None else {}
+        more = then(dict(positions)) if then is not None else {}
+        for source in more.keys() & positions.keys():
+            raise UsageError(f"a transaction names {source} in both of its parts: they must be disjoint")
         positions |= self._log.positions_after(more)
         self._log.append({**records, **more})
         return positions

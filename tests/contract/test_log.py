@@ -1,0 +1,398 @@
+"""What every log promises, whatever it is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.logs import LOGS, MAX_RECORD_BYTES, ManualClock, new, read_all, values
+from tidegate.errors import (
+    EncodeError,
+    FencedError,
+    OffsetOutOfRangeError,
+    PartitionCountError,
+    RecordTooLargeError,
+    UnknownTopicError,
+    UsageError,
+)
+from tidegate.logs.base import Log, TopicPartition, TopicSpec
+
+A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
+B0 = TopicPartition("b", 0)
+
+
+@pytest.fixture(params=LOGS)
+async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Log]:
+    async with LOGS[request.param](tmp_path / "data", ManualClock()) as log:
+        await log.create([TopicSpec(name="a", partitions=3), TopicSpec(name="b", partitions=1, compact=True)])
+        yield log
+
+
+async def ends(log: Log) -> list[int]:
+    offsets = await log.end_offsets([A0, A1, A2, B0])
+    return [offsets[source] for source in (A0, A1, A2, B0)]
+
+
+# -- appending ---------------------------------------------------------------------------------------------------------
+
+
+async def test_records_come_back_as_they_were_appended(log: Log) -> None:
+    writer = await log.writer()
+    await writer.append(
+        {
+            A0: [
+                (b"key", b"value", 1_600_000_000_000, [("name", b"content"), ("name", b"")]),
+                (None, b"no key", 0, ()),
+                (b"", b"", 2, ()),
+                (b"gone", None, 3, ()),
+            ]
+        }
+    )
+
+    records = await read_all(log, A0)
+
+    assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in records] == [
+        (b"key", b"value", 1_600_000_000_000, [("name", b"content"), ("name", b"")]),
+        (None, b"no key", 0, []),
+        (b"", b"", 2, []),
+        (b"gone", None, 3, []),
+    ]
+    assert [r.offset for r in records] == [0, 1, 2, 3]
+
+
+async def test_append_returns_the_position_after_the_last_record(log: Log) -> None:
+    writer = await log.writer("w")
+    first = await writer.append({A0: new(b"1", b"2"), A1: new(b"3")})
+    second = await writer.append({A0: new(b"4")})
+    records = await read_all(log, A0)
+
+    assert first == {A0: 2, A1: 1}
+    assert second == {A0: records[-1].offset + 1}
+
+
+async def test_a_transaction_burns_an_offset_in_each_partition_that_it_touches(log: Log) -> None:
+    writer = await log.writer("w")
+    assert await ends(log) == [0, 0, 0, 0]
+    await writer.append({A0: new(b"1", b"2"), A1: new(b"3")})
+    assert await ends(log) == [3, 2, 0, 0]
+    await writer.append({A0: new(b"4")})
+    assert await ends(log) == [5, 2, 0, 0]
+    assert [record.offset for record in await read_all(log, A0)] == [0, 1, 3]
+
+
+async def test_a_reader_that_has_read_everything_stands_at_the_end(log: Log) -> None:
+    writer = await log.writer()
+    reader = log.reader()
+    reader.assign({A0: 0})
+    for count in range(1, 12):
+        await writer.append({A0: new(*[b"x"] * count)})
+        batches = await reader.read(timeout=5)
+        assert sum(len(batch.records) for batch in batches) == count
+        assert batches[-1].position == reader.position(A0) == (await log.end_offsets([A0]))[A0]
+
+
+async def test_a_transaction_can_speak_of_its_own_offsets(log: Log) -> None:
+    writer = await log.writer("w")
+    seen = []
+
+    def then(positions: object) -> dict[TopicPartition, list[tuple[bytes, bytes, int, tuple[()]]]]:
+        seen.append(positions)
+        return {B0: [(b"marker", repr(positions).encode(), 0, ())]}
+
+    positions = await writer.append({A0: new(b"1", b"2"), A1: new(b"3")}, then)
+
+    assert seen == [{A0: 2, A1: 1}]
+    assert positions == {A0: 2, A1: 1, B0: 1}
+    assert values(await read_all(log, B0)) == [repr(seen[0]).encode()]
+
+
+async def test_nothing_is_appended_when_then_fails(log: Log) -> None:
+    def then(_: object) -> dict[TopicPartition, list[tuple[bytes, bytes, int, tuple[()]]]]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await (await log.writer()).append({A0: new(b"1")}, then)
+    assert await ends(log) == [0, 0, 0, 0]
+
+
+async def test_both_parts_of_a_transaction_must_be_disjoint(log: Log) -> None:
+    with pytest.raises(UsageError, match=r"a\[0\]"):
+        await (await log.writer()).append({A0: new(b"1")}, lambda _: {A0: new(b"2")})
+    assert await ends(log) == [0, 0, 0, 0]
+
+
+async def test_an_append_of_nothing_is_no_transaction(log: Log) -> None:
+    writer = await log.writer("w")
+    assert await writer.append({}) == {}
+    assert await writer.append({A0: []}) == {A0: 0}
+    assert await ends(log) == [0, 0, 0, 0]
+
+
+async def test_many_records_in_one_transaction_come_back_in_order(log: Log) -> None:
+    writer = await log.writer("w")
+    await writer.append({A0: new(*(b"%d" % number for number in range(3000))), A1: new(b"y" * 50_000, b"z" * 50_000)})
+    assert values(await read_all(log, A0)) == [b"%d" % number for number in range(3000)]
+    assert values(await read_all(log, A1)) == [b"y" * 50_000, b"z" * 50_000]
+
+
+async def test_concurrent_transactions_do_not_mix(log: Log) -> None:
+    async def append(number: int) -> None:
+        writer = await log.writer(f"w{number}")
+        for turn in range(5):
+            await writer.append({A0: new(*[b"%d.%d" % (number, turn)] * 3), A1: new(b"%d.%d" % (number, turn))})
+
+    await asyncio.gather(*(append(number) for number in range(8)))
+
+    contents = values(await read_all(log, A0))
+    assert len(contents) == 8 * 5 * 3
+    assert all(len(set(contents[at : at + 3])) == 1 for at in range(0, len(contents), 3))
+    assert contents[::3] == values(await read_all(log, A1))
+
+
+async def test_a_transaction_appears_in_all_its_partitions_at_once(log: Log) -> None:
+    writer = await log.writer("w")
+    seen: set[tuple[int, ...]] = set()
+
+    async def look() -> None:
+        while (-1,) not in seen:
+            seen.add(tuple(await ends(log)))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    for number in range(20):
+        await writer.append({source: new(b"%d" % number) for source in (A0, A1, A2, B0)})
+    seen.add((-1,))
+    await looking
+    assert all(len(set(offsets)) == 1 for offsets in seen)
+
+
+async def test_a_cancelled_append_is_there_as_a_whole_or_not_at_all(log: Log) -> None:
+    for turns in range(4):
+        writer = await log.writer("w")
+        task = asyncio.create_task(writer.append({A0: new(b"%d" % turns), A1: new(b"%d" % turns)}))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    await (await log.writer("w")).append({A0: new(b"last"), A1: new(b"last")})
+
+    contents = values(await read_all(log, A0))
+    assert contents == values(await read_all(log, A1))
+    assert contents[-1] == b"last"
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unknown", [TopicPartition("nope", 0), TopicPartition("a", 3)], ids=str)
+async def test_an_unknown_partition_is_refused_and_nothing_is_appended(log: Log, unknown: TopicPartition) -> None:
+    with pytest.raises(UnknownTopicError, match=unknown.topic):
+        await (await log.writer()).append({A0: new(b"1"), unknown: new(b"2")})
+    assert await ends(log) == [0, 0, 0, 0]
+
+
+async def test_a_record_that_is_too_large_is_refused_and_nothing_is_appended(log: Log) -> None:
+    with pytest.raises(RecordTooLargeError) as refusal:
+        await (await log.writer()).append({A0: new(b"1"), A1: new(b"small", b"x" * (MAX_RECORD_BYTES + 1), b"small")})
+    assert refusal.value.topic == "a"
+    assert refusal.value.size > MAX_RECORD_BYTES
+    assert await ends(log) == [0, 0, 0, 0]
+
+
+async def test_a_compacted_topic_refuses_records_without_a_key(log: Log) -> None:
+    with pytest.raises(EncodeError, match=r"b\[0\] has no key"):
+        await (await log.writer()).append({A0: new(b"1"), B0: new(b"2", key=None)})
+    assert await ends(log) == [0, 0, 0, 0]
+
+
+async def test_a_log_goes_on_after_a_refusal(log: Log) -> None:
+    with pytest.raises(EncodeError):
+        await (await log.writer("w")).append({B0: new(b"1", key=None)})
+    await (await log.writer("w")).append({B0: new(b"2")})
+    assert values(await read_all(log, B0)) == [b"2"]
+
+
+# -- fencing -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_newer_writer_fences_older_ones_of_the_same_id(log: Log) -> None:
+    old, other = await log.writer("task-0"), await log.writer("task-1")
+    await old.append({A0: new(b"old")})
+    newer = await log.writer("task-0")
+
+    with pytest.raises(FencedError, match="task-0"):
+        await old.append({A0: new(b"zombie")})
+    await newer.append({A0: new(b"newer")})
+    await other.append({A1: new(b"other")})
+
+    assert values(await read_all(log, A0)) == [b"old", b"newer"]
+
+
+async def test_writers_without_an_id_fence_nobody(log: Log) -> None:
+    first, second = await log.writer(), await log.writer()
+    await second.append({A0: new(b"second")})
+    await first.append({A0: new(b"first")})
+    assert values(await read_all(log, A0)) == [b"second", b"first"]
+
+
+async def test_what_a_fenced_writer_began_is_decided_before_its_successor_starts(log: Log) -> None:
+    old = await log.writer("task-0")
+    under_way = asyncio.create_task(old.append({A0: new(b"under way")}))
+    await asyncio.sleep(0)
+    await log.writer("task-0")
+    before = await ends(log)
+    await asyncio.wait([under_way])
+    await asyncio.sleep(0.02)
+    assert await ends(log) == before
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+async def test_reading_starts_anywhere(log: Log) -> None:
+    writer = await log.writer("w")
+    for start in (0, 10, 20):
+        await writer.append({A0: new(*(b"%d" % number for number in range(start, start + 10)))})
+    everything = await read_all(log, A0)
+    for position in range((await log.end_offsets([A0]))[A0] + 1):
+        expected = [record.offset for record in everything if record.offset >= position]
+        assert [record.offset for record in await read_all(log, A0, position)] == expected
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7, 100])
+async def test_a_read_returns_no_more_than_asked_for_and_loses_nothing(log: Log, limit: int) -> None:
+    writer = await log.writer("w")
+    for count in (5, 1, 13):
+        await writer.append({source: new(*(b"%d" % number for number in range(count))) for source in (A0, A1)})
+    reader = log.reader()
+    reader.assign({A0: 0, A1: 0})
+    offsets: dict[TopicPartition, list[int]] = {A0: [], A1: []}
+    while batches := await reader.read(max_records=limit):
+        assert sum(len(batch.records) for batch in batches) <= limit
+        for batch in batches:
+            assert all(record.offset < batch.position for record in batch.records)
+            offsets[batch.source] += [record.offset for record in batch.records]
+    everything = [record.offset for record in await read_all(log, A0)]
+    assert offsets == {A0: everything, A1: everything}
+
+
+async def test_a_busy_partition_does_not_keep_others_from_being_read(log: Log) -> None:
+    writer = await log.writer("w")
+    await writer.append({A0: new(*[b"busy"] * 1000), A1: new(b"quiet"), A2: new(*[b"busy"] * 1000)})
+    reader = log.reader()
+    reader.assign({A0: 0, A1: 0, A2: 0})
+    seen = set()
+    for _ in range(3):
+        seen |= {batch.source for batch in await reader.read(max_records=10)}
+    assert seen == {A0, A1, A2}
+
+
+async def test_a_read_waits_for_what_is_appended(log: Log) -> None:
+    writer = await log.writer("w")
+    reader = log.reader()
+    reader.assign({A0: 0, A1: 0})
+    reading = asyncio.create_task(reader.read(timeout=10))
+    await asyncio.sleep(0.01)
+    assert not reading.done()
+    await writer.append({A1: new(b"at last")})
+    [batch] = await reading
+    assert batch.source == A1
+    assert values(batch.records) == [b"at last"]
+
+
+async def test_a_read_returns_nothing_after_its_timeout(log: Log) -> None:
+    reader = log.reader()
+    reader.assign({A0: 0})
+    assert await reader.read() == []
+    assert await reader.read(timeout=0.02) == []
+
+
+async def test_a_paused_partition_is_not_read_until_it_is_resumed(log: Log) -> None:
+    writer = await log.writer("w")
+    reader = log.reader()
+    reader.assign({A0: 0, A1: 0})
+    reader.pause([A0])
+    await writer.append({A0: new(b"0"), A1: new(b"1")})
+    assert [batch.source for batch in await reader.read(timeout=1)] == [A1]
+    assert await reader.read(timeout=0.01) == []
+    assert reader.position(A0) == 0
+    reader.resume([A0])
+    assert [batch.source for batch in await reader.read(timeout=1)] == [A0]
+
+
+async def test_an_unassigned_partition_is_not_read(log: Log) -> None:
+    writer = await log.writer("w")
+    await writer.append({A0: new(b"0"), A1: new(b"1")})
+    reader = log.reader()
+    reader.assign({A0: 0, A1: 0})
+    reader.unassign([A0])
+    assert [batch.source for batch in await reader.read(timeout=1)] == [A1]
+
+
+async def test_assigning_again_moves_the_position_and_leaves_others_alone(log: Log) -> None:
+    writer = await log.writer("w")
+    await writer.append({A0: new(b"0", b"1", b"2"), A1: new(b"0", b"1")})
+    reader = log.reader()
+    reader.assign({A0: 0, A1: 0})
+    await reader.read(max_records=2)
+    before = reader.position(A1)
+    reader.assign({A0: 2})
+    assert (reader.position(A0), reader.position(A1)) == (2, before)
+    batches = {batch.source: values(batch.records) for batch in await reader.read(timeout=1)}
+    assert batches == {A0: [b"2"], A1: [b"0", b"1"][before:]}
+
+
+async def test_a_position_past_the_end_is_out_of_range(log: Log) -> None:
+    await (await log.writer()).append({A0: new(b"1")})
+    reader = log.reader()
+    reader.assign({A0: 3})
+    with pytest.raises(OffsetOutOfRangeError) as error:
+        await reader.read(timeout=1)
+    assert (error.value.offset, error.value.start, error.value.end) == (3, 0, 2)
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+async def test_creating_a_topic_that_is_there_changes_nothing(log: Log) -> None:
+    await (await log.writer()).append({A0: new(b"1")})
+    await log.create([TopicSpec(name="a", partitions=3), TopicSpec(name="c", partitions=1)])
+    assert values(await read_all(log, A0)) == [b"1"]
+    assert {"a", "b", "c"} <= set(await log.topics())
+
+
+async def test_another_number_of_partitions_is_refused_and_nothing_is_created(log: Log) -> None:
+    with pytest.raises(PartitionCountError) as error:
+        await log.create([TopicSpec(name="c", partitions=1), TopicSpec(name="a", partitions=4)])
+    assert (error.value.topic, error.value.actual, error.value.expected) == ("a", 3, 4)
+    assert "c" not in await log.topics()
+
+
+async def test_topics_are_described_as_they_were_created(log: Log) -> None:
+    spec = TopicSpec(name="c", partitions=2, retention_ms=1000, retention_bytes=10_000, append_time=True)
+    await log.create([spec])
+    assert (await log.topics())["c"] == spec
+
+
+async def test_a_deleted_topic_is_gone_and_does_not_come_back_with_its_name(log: Log) -> None:
+    writer = await log.writer("w")
+    await writer.append({A0: new(b"old", b"old"), B0: new(b"stays")})
+    await log.delete(["a", "never there"])
+
+    assert set(await log.topics()) == {"b"}
+    with pytest.raises(UnknownTopicError):
+        await log.end_offsets([A0])
+    await log.create([TopicSpec(name="a", partitions=3)])
+    assert await ends(log) == [0, 0, 0, 2]
+    await writer.append({A0: new(b"new")})
+    assert values(await read_all(log, A0)) == [b"new"]
+    assert values(await read_all(log, B0)) == [b"stays"]
+
+
+async def test_offsets_of_unknown_topics_are_an_error(log: Log) -> None:
+    for ask in (log.start_offsets, log.end_offsets):
+        with pytest.raises(UnknownTopicError, match="known: a, b"):
+            await ask([TopicPartition("nope", 0)])
