@@ -33,7 +33,7 @@ class Settings:
         "Where the log is: `embedded://` for the durable log inside the worker, under `data`.",
         section="log",
     )
-    data: Path = _setting(
+    data: Path = _setting(  # noqa: RUF009  a path cannot change in place
         Path(".tidegate"),
         "The directory for the embedded log and the local stores; each app has its own below it.",
         section="log",
@@ -79,8 +79,14 @@ class Settings:
         "Seconds between a task's messages about event time to the services that read its output.",
         section="engine",
     )
+    drain_seconds: float = _setting(
+        5.0, "How long a worker that stops waits for handlers that are under way, in seconds.", section="worker"
+    )
     metrics: str = _setting(
         "", "HOST:PORT at which the worker answers with Prometheus metrics; empty: nowhere.", section="worker"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "How much the worker logs: `debug`, `info`, `warning` or `error`.", section="worker"
     )
 
 
@@ -105,47 +111,85 @@ def resolve(
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
     known = {item.name: item for item in dataclasses.fields(Settings)}
-    for name in {*app, *(flags or {})} - set(known):
+    for name in sorted({*app, *(flags or {})} - set(known)):
         raise SettingsError(f"there is no setting {name!r}; known: {', '.join(known)}")
     for name, item in known.items():
-        given = (flags or {}).get(name)
-        if given is not None:
-            values[name], sources[name] = _parse(name, given, item.default), "flag"
-        elif environment.get(variable(name)):
-            values[name], sources[name] = _parse(name, environment[variable(name)], item.default), "environment"
-        elif name in app:
-            values[name], sources[name] = _parse(name, app[name], item.default), "app"
-        else:
-            values[name], sources[name] = item.default, "default"
-    _check(values)
+        value, source = _find(name, app, flags or {}, environment)
+        sources[name] = source
+        values[name] = item.default if source == "default" else _parse(name, value, item.default, source)
+    _check(values, sources)
     return Resolved(Settings(**values), sources)
 
 
-def _parse(name: str, value: Any, default: Any) -> Any:
+def _find(
+    name: str, app: Mapping[str, Any], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> tuple[Any, Source]:
+    if flags.get(name) is not None:
+        return flags[name], "flag"
+    if environment.get(variable(name)):
+        return environment[variable(name)], "environment"
+    if name in app:
+        return app[name], "app"
+    return None, "default"
+
+
+_KINDS: Mapping[type, str] = {str: "text", int: "a whole number", float: "a number", Path: "a path"}
+
+
+def _parse(name: str, value: Any, default: Any, source: Source) -> Any:
     """Turn text into the type of the default."""
     wanted = Path if isinstance(default, Path) else type(default)
     try:
-        if isinstance(value, str) and wanted is not str or wanted in (Path, float):
+        if isinstance(value, wanted) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) or (wanted is float and type(value) is int):
             return wanted(value)
     except ValueError:
         pass
-    else:
-        if isinstance(value, wanted):
-            return value
-    raise SettingsError(f"{name} ({variable(name)}) must be a {wanted.__name__}, not {value!r}")
+    raise _impossible(name, source, f"must be {_KINDS[wanted]}", value)
 
 
-def _check(values: Mapping[str, Any]) -> None:
-    least: dict[str, float] = {"partitions": 1, "commit_changes": 1, "buffer_records": 1, "cache_entries": 1000}
-    above_zero = ("commit_interval", "slice_ms", "flush_seconds")
-    for name, bound in least.items():
-        if values[name] < bound:
-            raise SettingsError(f"{name} ({variable(name)}) must be at least {bound:g}, not {values[name]}")
-    for name in above_zero:
-        if values[name] <= 0:
-            raise SettingsError(f"{name} ({variable(name)}) must be more than 0, not {values[name]}")
-    if values["store"] not in ("rocksdb", "memory"):
-        raise SettingsError(f"store (TIDEGATE_STORE) must be rocksdb or memory, not {values['store']!r}")
-    scheme = values["broker"].partition("://")[0]
-    if scheme != "embedded":
-        raise SettingsError(f"broker (TIDEGATE_BROKER) must be embedded:// or embedded://DIR, not {values['broker']!r}")
+def _impossible(name: str, source: Source, what: str, value: Any) -> SettingsError:
+    where = {
+        "flag": f"the flag --{name.replace('_', '-')}",
+        "environment": f"the environment variable {variable(name)}",
+        "app": f"App(..., {name}=...)",
+        "default": f"the default of {name}",
+    }[source]
+    return SettingsError(f"{where} {what}, not {str(value)!r}")
+
+
+_LEAST: Mapping[str, float] = {
+    "partitions": 1,
+    "commit_changes": 1,
+    "buffer_records": 1,
+    "cache_entries": 1000,
+    "store_memory_mb": 1,
+    "retention_hours": 0,
+    "drain_seconds": 0,
+}
+_ABOVE_ZERO = ("commit_interval", "slice_ms", "flush_seconds", "progress_interval")
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "store": ("rocksdb", "memory"),
+    "log_level": ("debug", "info", "warning", "error"),
+}
+
+
+def _check(values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
+    def refuse(name: str, what: str) -> SettingsError:
+        return _impossible(name, sources[name], what, values[name])
+
+    for name, bound in _LEAST.items():
+        if not values[name] >= bound:  # not a number is refused, too
+            raise refuse(name, f"must be at least {bound:g}")
+    for name in _ABOVE_ZERO:
+        if not values[name] > 0:
+            raise refuse(name, "must be more than 0")
+    for name, choices in _CHOICES.items():
+        if values[name] not in choices:
+            raise refuse(name, f"must be one of {', '.join(choices)}")
+    if not values["broker"].startswith("embedded://"):
+        raise refuse("broker", "must be embedded:// (the log is under --data) or embedded://DIR")
+    host, _, port = values["metrics"].rpartition(":")
+    if values["metrics"] and not (host and port.isdecimal() and int(port) < 65536):
+        raise refuse("metrics", "must be HOST:PORT, for example 127.0.0.1:9464")
