@@ -1,7 +1,6 @@
 """People like each other; the second of two opposite likes is a match. See `app.py`.
 
-    make run                                   watch it
-    tidegate worker examples.tinder_match:app  run it as a service
+`make run` shows it live; `tidegate worker examples.tinder_match:app` runs it as a service.
 """
 
 from __future__ import annotations

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import msgspec
 
-from examples.tinder_match.events import MONTH, Like, Match, Notice, pair_of
-from tidegate import App, Context, Default, EventTime, MapState, ValueState
+from examples.tinder_match.events import LATE, MONTH, Like, Match, Notice, pair_of
+from tidegate import App, BoundedOutOfOrderness, Context, Default, EventTime, MapState, ValueState
 
 __all__ = ("app", "inbox", "likes", "matches", "matchmaker", "notices")
 
-app = App("tinder", time=EventTime("at"))
+KEEP = timedelta(days=30)
+"""By the clock. What is said about the past can be checked as long as the likes are there."""
 
-likes = app.topic("likes", value_type=Like, key=pair_of)
-matches = app.topic("matches", value_type=Match, key="pair")
-notices = app.topic("notices", value_type=Notice, key="person")
+# The watermark waits for late likes. So a pair is forgotten only when every like that could still answer has come, and
+# what becomes of a pair depends on its own likes alone, not on how fast time passes for others.
+app = App("tinder", time=EventTime("at"), watermark=BoundedOutOfOrderness(by=timedelta(milliseconds=LATE)))
+
+likes = app.topic("likes", value_type=Like, key=pair_of, retention=KEEP)
+matches = app.topic("matches", value_type=Match, key="pair", retention=KEEP)
+notices = app.topic("notices", value_type=Notice, key="person", retention=KEEP)
 
 
 class Pair(msgspec.Struct, frozen=True):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ("DAY", "MONTH", "Like", "Match", "Notice", "pair_of")
+__all__ = ("DAY", "LATE", "MONTH", "Like", "Match", "Notice", "pair_of")
 
 DAY = 24 * 3600 * 1000
 MONTH = 30 * DAY
 """How long an unanswered like is remembered, in ms."""
+LATE = 3 * DAY
+"""How much later than younger likes a like may arrive: phones are offline at times."""
 
 
 class Like(msgspec.Struct, frozen=True):
