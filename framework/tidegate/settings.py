@@ -138,7 +138,7 @@ _KINDS: Mapping[type, str] = {str: "text", int: "a whole number", float: "a numb
 
 def _parse(name: str, value: Any, default: Any, source: Source) -> Any:
     """Turn text into the type of the default."""
-    wanted = Path if isinstance(default, Path) else type(default)
+    wanted: Any = Path if isinstance(default, Path) else type(default)
     try:
         if isinstance(value, wanted) and not isinstance(value, bool):
             return value

@@ -71,6 +71,12 @@ def test_a_position_alone_can_be_applied(store: Store) -> None:
     assert list(store.scan(*ALL)) == []
 
 
+def test_it_knows_about_how_much_it_holds(store: Store) -> None:
+    store.apply([(key(number), b"1") for number in range(1000)], at(1))
+
+    assert 1000 <= store.approximate_entries() <= 1010
+
+
 def test_changes_that_fail_on_the_way_change_nothing(store: Store) -> None:
     def broken() -> Iterator[Change]:
         yield b"\x02a", b"2"

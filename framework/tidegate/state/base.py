@@ -36,6 +36,9 @@ class Store(Protocol):
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys from `start` up to but not including `end`, in order, as they are now: later changes do not show."""
 
+    def approximate_entries(self) -> int:
+        """About how many keys it holds. Cheap: nothing is read for it."""
+
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
         """Write these changes and the position, atomically. Later changes of the same key win."""
 

@@ -10,6 +10,8 @@ The first byte is the tag. `name` is UTF-8, and `len` counts its bytes. `group` 
 groups is a range of bytes, which is what a rescale moves. In a key, 00 is written as 00 FF: no key is the beginning of
 another, and order is kept. `time` is milliseconds, eight bytes, shifted so that negative ones come first.
 The queue is derived from the index and never leaves the store: it is in no changelog.
+
+The value of an entry of a state with a time to live begins with when it expires: milliseconds, eight bytes, signed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tidegate.keys import KEY_GROUPS, key_group
 
 __all__ = (
     "EVENT",
+    "EXPIRY",
     "KEYED",
     "MARKER",
     "OPERATOR",
@@ -31,6 +34,7 @@ __all__ = (
     "KeyedEntry",
     "QueuedTimer",
     "TimerEntry",
+    "escape_key",
     "group_range",
     "key_range",
     "keyed_key",
@@ -41,6 +45,7 @@ __all__ = (
     "parse_keyed",
     "parse_operator",
     "parse_queue",
+    "parse_tail",
     "parse_timer",
     "prefix_range",
     "queue_key",
@@ -62,6 +67,9 @@ EVENT: Final = 0
 """The domain of timers that fire by the watermark."""
 PROCESSING: Final = 1
 """The domain of timers that fire by the clock."""
+
+EXPIRY: Final = Struct(">q")
+"""When a value expires, before the value itself."""
 
 _END: Final = b"\x00\x00"
 _ESCAPED: Final = b"\x00\xff"
@@ -108,6 +116,17 @@ def parse_keyed(entry: bytes) -> KeyedEntry:
     start = 2 + entry[1]
     key, end = _read_key(entry, start + 1)
     return KeyedEntry(entry[2:start].decode(), entry[start], key, entry[end:])
+
+
+def escape_key(key: bytes) -> bytes:
+    """A key, or the beginning of one, as it is written within a store's keys."""
+    return key.replace(b"\x00", _ESCAPED)
+
+
+def parse_tail(tail: bytes) -> tuple[bytes, bytes]:
+    """What follows the key group: the key and the subkey."""
+    key, end = _read_key(tail, 0)
+    return key, tail[end:]
 
 
 def key_range(prefix: bytes, key: bytes) -> tuple[bytes, bytes]:

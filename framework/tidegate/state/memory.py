@@ -36,6 +36,9 @@ class MemoryStore:
         self._scans.add(scan)
         return scan.pairs()
 
+    def approximate_entries(self) -> int:
+        return len(self._data)
+
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
         latest = dict(changes)
         for scan in self._scans:

@@ -112,6 +112,10 @@ class RocksStore:
         self._cursors.add(cursor)
         return cursor.pairs()
 
+    def approximate_entries(self) -> int:
+        """What was overwritten and is not compacted yet counts twice."""
+        return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
+
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
         ordered = sorted(changes, key=_by_key)  # in order, the write itself takes half the time
         if ordered and ordered[0][0] < _FIRST:

@@ -1,0 +1,144 @@
+"""What a service has committed: its keys, their states and timers, and how far each task has come.
+
+A task's store holds exactly what was committed, so a view needs no lock and sees no half of anything. What has outlived
+its time to live is not there, even if it was not removed yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Final
+
+from tidegate.engine.markers import CommitMarker, decode_marker
+from tidegate.errors import UnknownNameError, UsageError
+from tidegate.functions.service import ServiceDefinition
+from tidegate.keys import KEY_GROUPS, task_of_group
+from tidegate.query.pages import Entry, Page, Span, take_page
+from tidegate.state.base import Store
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.layout import (
+    EXPIRY,
+    MARKER,
+    TIMER,
+    escape_key,
+    keyed_key,
+    keyed_prefix,
+    operator_key,
+    parse_tail,
+)
+from tidegate.time.clock import MAX_TIME, MIN_TIME, Clock
+
+__all__ = ("ServiceView", "TaskView")
+
+MOST: Final = 1000
+"""Entries of a page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskView:
+    """One task's committed state."""
+
+    number: int
+    store: Store
+    watermark: int | None = None
+    """Of the running task; None: as it was at the last commit."""
+
+    @property
+    def marker(self) -> CommitMarker | None:
+        raw = self.store.get(MARKER)
+        return None if raw is None else decode_marker(raw)
+
+    def event_time(self) -> int:
+        if self.watermark is not None:
+            return self.watermark
+        marker = self.marker
+        known = MIN_TIME if marker is None else marker.watermark
+        return known if known < MAX_TIME else MIN_TIME  # a bounded run has ended: the next one starts without a time
+
+
+class ServiceView:
+    """A service's committed state, over the tasks that are here."""
+
+    def __init__(self, definition: ServiceDefinition, tasks: Iterable[TaskView], clock: Clock) -> None:
+        self.definition, self._clock = definition, clock
+        self._tasks = {task.number: task for task in tasks}
+
+    def declaration(self, state: str) -> StateDeclaration:
+        declaration = self.definition.states.get(state)
+        if declaration is None:
+            raise UnknownNameError(f"state of service {self.definition.name!r}", state, self.definition.states)
+        return declaration
+
+    async def entries(
+        self, state: str, *, key: bytes | None = None, prefix: bytes = b"", after: bytes = b"", limit: int = MOST
+    ) -> Page:
+        """The entries of one key, or of all that begin with `prefix` in the order of keys.
+
+        Most kinds of state have one entry for each key; maps and lists have many, in order."""
+        declaration = self.declaration(state)
+        if declaration.kind == "operator":
+            raise UsageError(f"state {state!r} belongs to tasks, not to keys: it has no key to look for")
+        return await self._page(declaration, keyed_prefix(state), key, prefix, after, limit)
+
+    async def timers(self, key: bytes | None = None, *, after: bytes = b"", limit: int = MOST) -> Page:
+        """The timers of one key or of all; an entry's subkey is the timer's name, its value when it is due."""
+        return await self._page(None, TIMER, key, b"", after, limit)
+
+    def items(self, state: str) -> list[tuple[int, bytes | None]]:
+        """An operator state: per task, its stored list."""
+        if self.declaration(state).kind != "operator":
+            raise UsageError(f"state {state!r} belongs to keys, not to tasks")
+        return [(number, task.store.get(operator_key(state, 0))) for number, task in sorted(self._tasks.items())]
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+    async def _page(
+        self,
+        declaration: StateDeclaration | None,
+        stem: bytes,
+        key: bytes | None,
+        prefix: bytes,
+        after: bytes,
+        limit: int,
+    ) -> Page:
+        spans = self._spans(stem, prefix) if key is None else self._span(stem, key)
+        taken, cursor = await take_page(spans, after=after, limit=max(1, min(limit, MOST)))
+        entries = [Entry(*parse_tail(place), value) for place, value in taken]
+        if declaration is not None and declaration.ttl is not None:
+            entries = list(self._alive(declaration, entries))
+        return Page(entries, cursor)
+
+    def _span(self, stem: bytes, key: bytes) -> Iterator[Span]:
+        task = self._tasks.get(self.definition.inputs[0].partition_for(key))
+        if task is not None:
+            place = keyed_key(stem, key)
+            yield Span(task.store, place[: len(stem) + 1], place[len(stem) + 1 :])
+
+    def _spans(self, stem: bytes, prefix: bytes) -> Iterator[Span]:
+        begin = escape_key(prefix)
+        for number, task in sorted(self._tasks.items()):
+            for group in _groups(self.definition, number):
+                yield Span(task.store, stem + bytes((group,)), begin)
+
+    def _alive(self, declaration: StateDeclaration, entries: Sequence[Entry]) -> Iterator[Entry]:
+        ttl = declaration.ttl
+        if ttl is None:
+            yield from entries
+            return
+        now = self._clock.now()
+        times = {number: now if ttl.time == "processing" else t.event_time() for number, t in self._tasks.items()}
+        place = self.definition.inputs[0].partition_for
+        for entry in entries:
+            (expires,) = EXPIRY.unpack_from(entry.value)
+            if expires > times[place(entry.key)]:
+                yield Entry(entry.key, entry.sub, entry.value[EXPIRY.size :])
+
+
+def _groups(definition: ServiceDefinition, number: int) -> list[int]:
+    """The key groups that a task can have keys of."""
+    topic = definition.inputs[0]
+    if topic.internal:
+        return [group for group in range(KEY_GROUPS) if task_of_group(group, topic.partitions) == number]
+    step = gcd(topic.partitions, KEY_GROUPS)  # both are remainders of the same hash
+    return list(range(number % step, KEY_GROUPS, step))
