@@ -12,14 +12,12 @@ from tidegate.errors import DecodeError, EncodeError
 
 __all__ = (
     "KEY_GROUPS",
-    "SEED",
     "Key",
     "decode_key",
     "encode_key",
     "key_decoder",
     "key_group",
     "partition_of",
-    "murmurhash2",
     "task_of_group",
 )
 
@@ -29,8 +27,7 @@ Key = str | int | bytes
 KEY_GROUPS: Final = 128
 """How finely state can be divided. A fixed number, so that rescaling moves whole ranges of groups."""
 
-SEED: Final = 0x9747B28C
-"""Of Kafka's own murmur2."""
+_SEED: Final = 0x9747B28C  # of Kafka's own murmur2
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -69,11 +66,11 @@ def decode_key(raw: bytes, key_type: Any) -> Any:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Where Java's default partitioner puts this key: murmur2, positive, modulo the partitions."""
-    return (murmurhash2(key, SEED) & 0x7FFFFFFF) % partitions  # type: ignore[no-any-return]
+    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions  # type: ignore[no-any-return]
 
 
 def key_group(key: bytes) -> int:
-    return (murmurhash2(key, SEED) & 0x7FFFFFFF) % KEY_GROUPS  # type: ignore[no-any-return]
+    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % KEY_GROUPS  # type: ignore[no-any-return]
 
 
 def task_of_group(group: int, tasks: int) -> int:

@@ -6,19 +6,21 @@ context goes private with it (`part`) and comes back (`rejoin`) when it is done.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from tidegate.codecs import codec_for
+from tidegate.codecs import codec_for, encode_error
 from tidegate.engine.outputs import Emitted, Output
 from tidegate.engine.timers import LiveTimers, TimerCells
-from tidegate.errors import UndeclaredOutputError
+from tidegate.errors import MisplacedKeyError, UndeclaredOutputError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
 from tidegate.functions.service import Bound, ServiceDefinition
-from tidegate.keys import decode_key, encode_key
+from tidegate.keys import decode_key, encode_key, partition_of
 from tidegate.logs.base import Headers, LogRecord, TopicPartition
 from tidegate.state.base import Store
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.layout import keyed_key, keyed_prefix, operator_key
+from tidegate.state.layout import keyed_key, keyed_prefix, operator_key, timer_prefix
 from tidegate.state.live import (
     Live,
     LiveAggregating,
@@ -63,9 +65,10 @@ class Stamp:
 class StateSpace:
     """All cells of a task, and state objects over them."""
 
-    def __init__(self, definition: ServiceDefinition, store: Store, limit: int) -> None:
+    def __init__(self, definition: ServiceDefinition, number: int, store: Store, limit: int) -> None:
         self.declarations = list(definition.states.values())
-        self.timers = TimerCells(store, limit)
+        self._misplaced = _placement_check(definition, number)
+        self.timers = TimerCells(store, self._placed(timer_prefix), limit)
         self.cells: dict[str, Cells] = {}
         for declaration in self.declarations:
             self._add(declaration, store, limit)
@@ -75,9 +78,7 @@ class StateSpace:
         name, kind = declaration.name, declaration.kind
         prefix = keyed_prefix(name)
 
-        def base(key: bytes) -> bytes:
-            return keyed_key(prefix, key)
-
+        base = self._placed(partial(keyed_key, prefix))
         if kind == "operator":
             place = operator_key(name, 0)
             self.cells[name] = ValueCells(store, declaration.codec, lambda _: place)
@@ -91,10 +92,23 @@ class StateSpace:
             self.cells[f"{name}.bounds"] = ValueCells(
                 store,
                 codec_for(tuple[int, int]),
-                lambda key: keyed_key(bounds_prefix, key),
+                self._placed(partial(keyed_key, bounds_prefix)),
                 default=_EMPTY_BOUNDS.default,
                 limit=limit,
             )
+
+    def _placed(self, base: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+        """State is loaded under keys that belong in this task only. Whoever sends to an outside topic chooses the partition,
+        and a wrong choice would give a key two states. Checked here, once per load, it costs next to nothing."""
+        check = self._misplaced
+        if check is None:
+            return base
+
+        def checked(key: bytes) -> bytes:
+            check(key)
+            return base(key)
+
+        return checked
 
     def objects(self, journal: Journal) -> dict[str, Live]:
         return {declaration.name: self._object(declaration, journal) for declaration in self.declarations}
@@ -112,6 +126,19 @@ class StateSpace:
         items: LiveMap[bytes, Any] = LiveMap(_item_map(declaration), cells, journal)
         bounds = self.cells[f"{declaration.name}.bounds"]
         return LiveList(items, LiveValue(_EMPTY_BOUNDS, bounds, journal))
+
+
+def _placement_check(definition: ServiceDefinition, number: int) -> Callable[[bytes], None] | None:
+    topic, partitions = definition.inputs[0], definition.tasks
+    if topic.internal or partitions == 1:
+        return None
+
+    def check(key: bytes) -> None:
+        expected = partition_of(key, partitions)
+        if expected != number:
+            raise MisplacedKeyError(topic.name, number, expected, key)
+
+    return check
 
 
 def _item_map(declaration: StateDeclaration) -> StateDeclaration:
@@ -207,7 +234,7 @@ class TaskContext(Context):
             copy = mine.take_over(entry)
             undo.append((copy, before, expires, mine))
             if not cells.mutable or entry.expires != expires:
-                mine.dirty[copy] = None
+                mine.mark(copy)
         self.emitted, own = self._shared_emitted[self.mark :], self._shared_emitted
         del own[self.mark :]
         self.journal.rollback()
@@ -307,7 +334,12 @@ class TaskContext(Context):
         output = self._default if to is None else self._outputs.get(_name(to))
         if output is None:
             raise UndeclaredOutputError(self._info.service, _name(to), self._outputs)
-        raw = output.encode(value)
+        if not output.check(value):
+            raise encode_error(output.codec, value)
+        try:
+            raw = output.encode(value)
+        except output.codec.encode_failures as error:
+            raise encode_error(output.codec, value, error) from error
         journal = self.journal
         if key is not None:
             key_bytes = encode_key(key)

@@ -23,10 +23,9 @@ from tidegate.engine.inputs import Chunk, Input
 from tidegate.engine.runner import Runner
 from tidegate.engine.timers import DOMAINS, TimerQueue
 from tidegate.engine.work import Work
-from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MisplacedKeyError, MissingKeyError
+from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MissingKeyError
 from tidegate.functions.context import TimeDomain, Timer
 from tidegate.functions.service import ServiceDefinition
-from tidegate.keys import SEED, murmurhash2, partition_of
 from tidegate.logs.base import LogRecord
 from tidegate.state.layout import EVENT, PROCESSING
 from tidegate.state.overlay import ABSENT
@@ -177,12 +176,13 @@ class Dispatcher:
         chunk = self._chunks[0]
         input_, records, index = chunk.input, chunk.records, chunk.index
         count, first, check = len(records), chunk.index, chunk.index + self._stride
-        decode, extract, channel, partitions = input_.decode, input_.extract, input_.channel, input_.checked_partitions
-        source, number, busy, time = input_.source, self._number, self._busy, self._time
+        decode, extract, channel = input_.decode, input_.extract, input_.channel
+        source, busy, time = input_.source, self._busy, self._time
         bound = channel.bound if channel is not None else None
         alone = channel is not None and time.single is channel
         assert context.bound is not None  # noqa: S101  only re-keying services have none
         process, states = context.bound.process, context.bound.states
+        state = states[0] if len(states) == 1 else None
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         emitted, parts, unfinished = context.emitted, context.parts, self._unfinished
         context.source, context.fired = source, None
@@ -199,8 +199,6 @@ class Dispatcher:
                         timestamp = extract(value, record)
                     if key is None:
                         raise MissingKeyError(source.topic)  # noqa: TRY301
-                    if partitions and (murmurhash2(key, SEED) & 0x7FFFFFFF) % partitions != number:
-                        raise MisplacedKeyError(source.topic, number, partition_of(key, partitions), key)  # noqa: TRY301
                 except Exception as error:
                     self._unreadable(context, input_, record, error)
                     continue
@@ -216,7 +214,8 @@ class Dispatcher:
                         part.seen = None
                     if armed:
                         faults.fault_point("handler.before")
-                    coroutine = process(context, value, *states)
+                    # Unpacking one state would take longer than calling with it.
+                    coroutine = process(context, value, *states) if state is None else process(context, value, state)
                     try:
                         yielded = coroutine.send(None)
                     except StopIteration:

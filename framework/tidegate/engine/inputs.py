@@ -32,8 +32,6 @@ class Input:
         self.codec = topic.codec
         self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
         self.extract = topic.time.extractor(clock, outside=channel is not None)
-        self.checked_partitions = 0 if topic.internal or topic.partitions == 1 else topic.partitions
-        """For topics that others write: of how many partitions a record's key must have chosen this one; 0: no check."""
         self.position = 0
         """Everything below was taken up."""
         self.unfinished: dict[int, None] = {}

@@ -17,11 +17,11 @@ Emitted = tuple[TopicPartition, bytes | None, bytes | None, int, Headers]
 class Output:
     """One output topic, with everything looked up that is the same for each record."""
 
-    __slots__ = ("codec", "encode", "key_of", "place", "sources", "topic")
+    __slots__ = ("check", "codec", "encode", "key_of", "place", "sources", "topic")
 
     def __init__(self, topic: TopicDefinition) -> None:
         self.topic, self.codec = topic, topic.codec
-        self.encode = topic.codec.encode
+        self.check, self.encode = topic.codec.check, topic.codec.encode_raw
         self.place = topic.placement
         self.key_of: Any = topic.key_of if topic.key is not None else None
         self.sources = [TopicPartition(topic.name, number) for number in range(topic.partitions)]

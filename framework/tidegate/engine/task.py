@@ -144,7 +144,7 @@ class Task:
 
     def _assemble(self, writer: Writer) -> None:
         """The parts, over the store that was opened."""
-        space = self._space = StateSpace(self.definition, self.store, self._environment.cache_limit)
+        space = self._space = StateSpace(self.definition, self.plan.number, self.store, self._environment.cache_limit)
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
         failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self.metrics)
         self._queues = queues

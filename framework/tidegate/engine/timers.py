@@ -26,7 +26,6 @@ from tidegate.state.layout import (
     parse_timer,
     queue_key,
     queue_range,
-    timer_prefix,
     unpack_due,
 )
 from tidegate.state.live import Move
@@ -63,8 +62,8 @@ def queue_change(index_key: bytes, due: bytes | None) -> Change | None:
 class TimerCells(MapCells):
     """The index."""
 
-    def __init__(self, store: Store, limit: int) -> None:
-        super().__init__(store, _codec, timer_prefix, limit=limit)
+    def __init__(self, store: Store, base: Callable[[bytes], bytes], limit: int) -> None:
+        super().__init__(store, _codec, base, limit=limit)
 
     def freeze_queue(self, local: list[Change]) -> None:
         """The changes of the queue that go with those of the index. Call before `freeze`: the store then still holds

@@ -121,7 +121,9 @@ class LiveValue(_Single, ValueState[T], Generic[T]):
         entry = self.seen or self._enter()
         self._journal.undo.append((entry, entry.value, 0, cells))
         entry.value = value
-        cells.dirty[entry] = None
+        if not entry.dirty:
+            entry.dirty = True
+            cells.dirty.append(entry)
 
     @property
     def exists(self) -> bool:

@@ -1,9 +1,9 @@
 """Live values between commits.
 
 An *entry* is one stored value, decoded once and kept as a live object: a ValueState's value, one entry of a map, one item of
-a list, one timer. *Cells* hold the entries of one state in one task: a bounded cache over the store, plus what is dirty
-(changed since the last commit) and what is committing (frozen into a commit that the store does not have yet). Those two
-are never evicted, so a read always sees the newest value: cache, else store.
+a list, one timer. *Cells* hold the entries of one state in one task: a bounded cache over the store. What is dirty (changed
+since the last commit), or frozen into a commit that the store does not have yet, is never evicted, so a read always sees
+the newest value: cache, else store.
 
 A handler writes straight into the cells and leaves a *journal* of how to take that back. If it suspends, what it did moves
 into *private cells* that nobody else sees, and is merged when it finishes, so that a commit in between holds finished
@@ -47,11 +47,12 @@ _EXPIRY: Final = Struct(">q")
 class Entry:
     """One live value. `raw` is kept only for types that can change in place: the bytes of the last finished value."""
 
-    __slots__ = ("expires", "key", "raw", "store_key", "sub", "value")
+    __slots__ = ("dirty", "expires", "key", "raw", "store_key", "sub", "value")
 
     def __init__(self, key: bytes, sub: bytes, store_key: bytes, value: Any, raw: bytes | None, expires: int) -> None:
         self.key, self.sub, self.store_key = key, sub, store_key
         self.value, self.raw, self.expires = value, raw, expires
+        self.dirty = False
 
 
 class Journal:
@@ -101,8 +102,8 @@ class Cells:
         self.mutable = not codec.immutable
         self.plain = codec.immutable and ttl is None
         """Neither changes in place nor expires: the short way is enough."""
-        self.dirty: dict[Entry, None] = {}
-        self.committing: dict[Entry, None] = {}
+        self.dirty: list[Entry] = []
+        """Changed since the last commit; each once, as its own flag says."""
         self._loaded = 0
         self._swept_to = b""
 
@@ -137,7 +138,13 @@ class Cells:
         elif ttl.on == "access":
             journal.undo.append((entry, _IN_RAW if self.mutable else entry.value, entry.expires, self))
             entry.expires = now + ttl.ms
-            self.dirty[entry] = None
+            self.mark(entry)
+
+    def mark(self, entry: Entry) -> None:
+        """It differs from what was committed."""
+        if not entry.dirty:
+            entry.dirty = True
+            self.dirty.append(entry)
 
     def missing(self, entry: Entry) -> Any:
         """What an absent value reads as. A default that can change in place becomes the live value, to be kept if it does."""
@@ -151,7 +158,9 @@ class Cells:
     def assign(self, entry: Entry, value: Any, journal: Journal) -> None:
         journal.undo.append((entry, _IN_RAW if self.mutable else entry.value, entry.expires, self))
         entry.value = value
-        self.dirty[entry] = None
+        if not entry.dirty:
+            entry.dirty = True
+            self.dirty.append(entry)
         if self.ttl is not None:
             entry.expires = journal.time(self.ttl) + self.ttl.ms
 
@@ -160,11 +169,11 @@ class Cells:
         raw = None if entry.value is ABSENT else self.codec.encode(entry.value)
         if raw == entry.raw:
             return
-        if entry.raw is None and entry not in self.dirty and raw == self._default_raw:
+        if entry.raw is None and not entry.dirty and raw == self._default_raw:
             entry.value = ABSENT  # a default that was looked at, not changed
             return
         entry.raw = raw
-        self.dirty[entry] = None
+        self.mark(entry)
         if self.ttl is not None:
             entry.expires = journal.time(self.ttl) + self.ttl.ms
 
@@ -175,9 +184,22 @@ class Cells:
     # -- commits -----------------------------------------------------------------------------------------------------
     def freeze(self, changes: list[Change]) -> None:
         """Fix what is dirty as the contents of a commit."""
+        changes.extend(self._plain_changes() if self.plain else self._changes())
+        for entry in self.dirty:
+            entry.dirty = False
+        self.dirty = []
+
+    def _changes(self) -> list[Change]:
         stored = self._stored
-        changes.extend([(entry.store_key, stored(entry)) for entry in self.dirty])
-        self.committing, self.dirty = self.dirty, {}
+        return [(entry.store_key, stored(entry)) for entry in self.dirty]
+
+    def _plain_changes(self) -> list[Change]:
+        """The same, without a call of ours per value; one that cannot be encoded is looked for the slow way."""
+        encode = self.codec.encode_raw
+        try:
+            return [(e.store_key, None if e.value is ABSENT else encode(e.value)) for e in self.dirty]
+        except self.codec.encode_failures:
+            return self._changes()
 
     def _stored(self, entry: Entry) -> bytes | None:
         if entry.value is ABSENT:
@@ -191,8 +213,7 @@ class Cells:
         return raw if self.ttl is None else _EXPIRY.pack(entry.expires) + raw
 
     def applied(self) -> None:
-        """The store has what was committing."""
-        self.committing = {}
+        """The store has what was frozen: only now may it leave memory."""
         if self._loaded > self.limit:
             self._rotate()
 
@@ -220,7 +241,7 @@ class Cells:
         if entry.value is ABSENT or entry.expires > now:
             return False
         entry.value, entry.raw = ABSENT, None
-        self.dirty[entry] = None
+        self.mark(entry)
         return True
 
 
@@ -329,7 +350,7 @@ class PrivateCells(MapCells):
         for mine in self.dirty:
             theirs = self.shared.entry(mine.key, mine.sub)
             theirs.value, theirs.raw, theirs.expires = mine.value, mine.raw, mine.expires
-            self.shared.dirty[theirs] = None
+            self.shared.mark(theirs)
 
 
 def _either(

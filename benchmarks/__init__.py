@@ -1,0 +1,1 @@
+"""Programs that measure, and print ratios taken in the same run. `make bench` runs them all."""
