@@ -38,8 +38,6 @@ from tidegate.logs.records import Record
 __all__ = ("Cleaner",)
 
 LONG_KEY: Final = 64
-STEP_RECORDS: Final = 1500
-"""How many records a step reads, about: it takes the event loop 2 ms."""
 SHARE: Final = 0.25
 """How much of the event loop's time a pass takes at most, unless somebody waits for it."""
 
@@ -108,7 +106,7 @@ class Cleaner:
             began, read = time.perf_counter(), 0
             position = end
             for key, packed in self._blocks(work.partition, work.end, end):
-                if read >= STEP_RECORDS:
+                if read >= self._options.clean_step:
                     position = offset_of(key)
                     break
                 records = decode_block(packed).records
@@ -134,7 +132,7 @@ class Cleaner:
         """Look at a few blocks from `position` on. Returns what to do with them, and where to go on."""
         step, read = _Step(cleaned=0 if is_clean else work.now), 0
         for key, packed in self._blocks(work.partition, position, end):
-            if read >= STEP_RECORDS:
+            if read >= self._options.clean_step:
                 return step, offset_of(key)
             block = decode_block(packed)
             cleaned = block.appended if is_clean else None

@@ -22,7 +22,6 @@ from rocksdict import Rdict
 
 from tidegate.errors import LogError
 from tidegate.faults import fault_point
-from tidegate.logs.embedded.blocks import block_key
 from tidegate.logs.embedded.database import Changes, is_stall, no_stall, translated
 from tidegate.logs.embedded.partition import Partition, Touch
 from tidegate.logs.reading import Wakeups
@@ -71,7 +70,7 @@ class GroupCommit:
         """Write changes within a partition, with its row. Nothing is written to one that was deleted meanwhile."""
         async with self.order:
             if not partition.deleted:
-                changes.put_row(partition.key, partition.row)
+                partition.save(changes)
                 await self.write(changes)
 
     def begin_sync(self, touches: Sequence[Touch] = ()) -> asyncio.Future[None]:
@@ -130,11 +129,7 @@ class GroupCommit:
         for touch in touches:
             touch.partition.commit(touch)
         for partition in {touch.partition for touch in touches}:
-            sealed = partition.seal()
-            if sealed is not None:
-                first, segment = sealed
-                rows.put_row(block_key(partition.segment_prefix, first), segment)
-            rows.put_row(partition.key, partition.row)
+            partition.save(rows)
         with suppress(LogError):  # the log has stopped, but this group is synced
             await self.write(rows)
         self.transactions += sum(1 for written in group if written.touches)

@@ -23,6 +23,8 @@ class EmbeddedOptions:
     """A compacted partition is cleaned when so many records were appended, and half as many as it has clean ones."""
     clean_keys: int = 200_000
     """How many keys the cleaner keeps in memory, about 130 bytes each. With fewer it takes more passes."""
+    clean_step: int = 1500
+    """How many records the cleaner looks at before it lets the event loop turn: about 2 ms."""
     reclaim_bytes: int = 32 << 20
     """Space that nothing uses any more is given back when there is this much of it, and half of what is in use."""
     maintenance_interval: float = 1.0

@@ -6,7 +6,8 @@ from collections import deque
 from typing import NamedTuple
 
 from tidegate.logs.base import TopicPartition, TopicSpec
-from tidegate.logs.embedded.blocks import PartitionRow, Segment, prefix_of
+from tidegate.logs.embedded.blocks import PartitionRow, Segment, block_key, prefix_of
+from tidegate.logs.embedded.database import Changes
 from tidegate.logs.embedded.options import EmbeddedOptions
 
 __all__ = ("Partition", "Touch")
@@ -27,6 +28,8 @@ class Partition:
         self.deleted = False
         self.segments: deque[Segment] = deque()
         """The full ones, oldest first. The one that is being filled is in the row."""
+        self._unsaved: list[tuple[int, Segment]] = []
+        """Full ones that are not written down yet, each with its first offset."""
         self.key = prefix_of(b"p", topic_id, source.partition)
         self.segment_prefix = prefix_of(b"s", topic_id, source.partition)
         self.blocks = prefix_of(b"b", topic_id, source.partition)
@@ -43,26 +46,56 @@ class Partition:
     def commit(self, touch: Touch) -> None:
         """Count what was appended and synced."""
         row = self.row
-        row.end = touch.end
-        row.bytes += touch.bytes
         if self.spec.compact:
             row.dirty_records += touch.records
         elif self.expires:
-            row.opened = row.opened if row.open_bytes else touch.appended
-            row.touched = max(row.touched, touch.appended)
-            row.open_bytes += touch.bytes
+            self._fill_segment(touch)
+        row.end = touch.end
+        row.bytes += touch.bytes
 
-    def seal(self, *, full: bool = False) -> tuple[int, Segment] | None:
-        """If the segment that is being filled is full, begin another. Returns the full one with its first offset."""
+    def save(self, changes: Changes) -> None:
+        """Write down what `commit`, retention and compaction have changed."""
+        for first, segment in self._unsaved:
+            changes.put_row(block_key(self.segment_prefix, first), segment)
+        self._unsaved.clear()
+        changes.put_row(self.key, self.row)
+
+    def take_expired(self, now: int) -> list[Segment]:
+        """Take away the segments that need not be kept: nothing of them is read any more from here on."""
+        row, spec = self.row, self.spec
+        oldest = None if spec.retention_ms is None else now - spec.retention_ms
+        over = 0 if spec.retention_bytes is None else row.bytes - spec.retention_bytes
+        if oldest is not None and row.touched <= oldest:
+            self._begin_segment()
+        expired = []
+        while self.segments:
+            segment = self.segments[0]
+            if segment.bytes > over and (oldest is None or segment.touched > oldest):
+                break
+            over -= segment.bytes
+            row.start, row.bytes = segment.end, row.bytes - segment.bytes
+            expired.append(self.segments.popleft())
+        self._unsaved = [(first, segment) for first, segment in self._unsaved if segment.end > row.start]
+        return expired
+
+    def _fill_segment(self, touch: Touch) -> None:
         row = self.row
-        old = self._segment_ms is not None and row.touched - row.opened >= self._segment_ms
-        if not row.open_bytes or not (full or old or row.open_bytes >= self._segment_bytes):
-            return None
-        first = self.segments[-1].end if self.segments else row.start
-        segment = Segment(row.end, row.open_bytes, row.touched)
-        self.segments.append(segment)
-        row.open_bytes = 0
-        return first, segment
+        old = self._segment_ms is not None and touch.appended - row.opened >= self._segment_ms
+        if row.open_bytes >= self._segment_bytes or old:
+            self._begin_segment()
+        row.opened = row.opened if row.open_bytes else touch.appended
+        row.touched = max(row.touched, touch.appended)
+        row.open_bytes += touch.bytes
+
+    def _begin_segment(self) -> None:
+        """What was appended up to here is a segment."""
+        row = self.row
+        if row.open_bytes:
+            first = self.segments[-1].end if self.segments else row.start
+            segment = Segment(row.end, row.open_bytes, row.touched)
+            self.segments.append(segment)
+            self._unsaved.append((first, segment))
+            row.open_bytes = 0
 
 
 class Touch(NamedTuple):

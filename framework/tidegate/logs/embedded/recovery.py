@@ -12,6 +12,7 @@ from tidegate.logs.base import TopicPartition
 from tidegate.logs.embedded.blocks import (
     FORMAT,
     FORMAT_KEY,
+    Segment,
     TopicRow,
     after,
     block_key,
@@ -50,11 +51,17 @@ def load_partitions(database: Rdict, name: str, topic: TopicRow, options: Embedd
         stored = database.get(partition.key)
         if stored is not None:
             partition.row = decode_partition(stored)
-            segments = scan(database, partition.segment_prefix, after(partition.segment_prefix))
-            partition.segments.extend(decode_segment(value) for _, value in segments)
+            partition.segments.extend(_segments(database, partition))
         _count_tail(database, partition)
         partition.next = partition.row.end
         yield partition
+
+
+def _segments(database: Rdict, partition: Partition) -> Iterator[Segment]:
+    for _, stored in scan(database, partition.segment_prefix, after(partition.segment_prefix)):
+        segment = decode_segment(stored)
+        if segment.end > partition.row.start:
+            yield segment
 
 
 def _count_tail(database: Rdict, partition: Partition) -> None:

@@ -6,7 +6,7 @@ ones do. (Kafka goes by the timestamps, and drops old events within a minute of 
 
 from __future__ import annotations
 
-from tidegate.logs.embedded.blocks import Segment, block_key
+from tidegate.logs.embedded.blocks import block_key
 from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes
 from tidegate.logs.embedded.partition import Partition
@@ -22,30 +22,11 @@ class Retention:
 
     async def expire(self, partition: Partition, now: int) -> None:
         """Drop the segments of this partition that need not be kept."""
-        dropped = self._take_expired(partition, now)
-        if not dropped:
+        expired = partition.take_expired(now)
+        if not expired:
             return
-        row, changes = partition.row, Changes()
-        size = sum(segment.bytes for segment in dropped)
-        row.start, row.bytes = dropped[-1].end, row.bytes - size
+        changes = Changes()
         for prefix in (partition.blocks, partition.segment_prefix):
-            changes.delete_range(block_key(prefix, 0), block_key(prefix, row.start))
+            changes.delete_range(block_key(prefix, 0), block_key(prefix, partition.row.start))
         await self._commits.write_for(partition, changes)
-        self._reclaimer.add(partition.blocks, size)
-
-    def _take_expired(self, partition: Partition, now: int) -> list[Segment]:
-        """Without a write in between: nothing of them is read any more from here on."""
-        spec, row = partition.spec, partition.row
-        oldest = None if spec.retention_ms is None else now - spec.retention_ms
-        over = 0 if spec.retention_bytes is None else row.bytes - spec.retention_bytes
-        if oldest is not None and row.open_bytes and row.touched <= oldest:
-            partition.seal(full=True)
-        dropped: list[Segment] = []
-        for segment in partition.segments:
-            if over < segment.bytes and (oldest is None or segment.touched > oldest):
-                break
-            over -= segment.bytes
-            dropped.append(segment)
-        for _ in dropped:
-            partition.segments.popleft()
-        return dropped
+        self._reclaimer.add(partition.blocks, sum(segment.bytes for segment in expired))
