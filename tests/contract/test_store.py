@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from tidegate.state.base import Change, Store, StorePosition
+from tidegate.state.buffered import BufferedStore
 from tidegate.state.memory import MemoryStore
 from tidegate.state.rocksdb import RocksStore
 
 ALL = (b"", b"\xff\xff")
 
-MAKERS: dict[str, Callable[[Path], Store]] = {"memory": lambda _: MemoryStore(), "rocksdb": RocksStore}
+MAKERS: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda _: MemoryStore(),
+    "rocksdb": RocksStore,
+    "buffered": lambda path: BufferedStore(RocksStore(path), entries=3, applies=4, piece=2),
+}
 
 
 @pytest.fixture(params=MAKERS)

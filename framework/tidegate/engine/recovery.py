@@ -65,7 +65,7 @@ async def recover(plan: TaskPlan, environment: Environment) -> Recovered:
         logger.warning("%s: the local store is rebuilt: %s", plan.id, reason)
         store.close()
         environment.stores.destroy(plan.definition.name, plan.number)
-        store = environment.stores.open(plan.definition.name, plan.number)
+        store = environment.stores.open(plan.definition.name, plan.number, buffered=environment.cache_limit)
     replayed = await _replay(plan, environment, store, last, start, end)
     raw = store.get(MARKER)
     return Recovered(
@@ -80,11 +80,11 @@ async def recover(plan: TaskPlan, environment: Environment) -> Recovered:
 def _open(plan: TaskPlan, environment: Environment) -> tuple[Store, str]:
     name, number = plan.definition.name, plan.number
     try:
-        return environment.stores.open(name, number), ""
+        return environment.stores.open(name, number, buffered=environment.cache_limit), ""
     except StoreCorruptError as error:
         logger.warning("%s: %s", plan.id, error)
         environment.stores.destroy(name, number)
-        return environment.stores.open(name, number), error.detail
+        return environment.stores.open(name, number, buffered=environment.cache_limit), error.detail
 
 
 async def _ends(plan: TaskPlan, environment: Environment) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from tidegate.engine.markers import ChannelMark, CommitMarker, InputMark, source
 from tidegate.engine.outputs import Emitted, Output
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.recovery import Recovered, recover
+from tidegate.engine.sender import Sender
 from tidegate.engine.timers import TimerQueue
 from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
@@ -73,6 +74,7 @@ class Task:
         self._emitted: list[Emitted] = []
         self._opened = copy.copy(self.definition.prototype)
         self._stamp = Stamp(environment.app, environment.run, plan.id)
+        self._sender: Sender | None = None
         self._commit_task: asyncio.Task[None] | None = None
         self._last_commit = self._clock.monotonic()
         self._last_flush = self._last_commit
@@ -107,6 +109,9 @@ class Task:
         self._lineage = recovered.marker.lineage if recovered.marker is not None else uuid.uuid4().hex
         await self._find_positions(recovered.marker)
         self._assemble(writer)
+        if self.definition.guarantee == "at_least_once":
+            eager = await self._environment.log.writer()
+            self._sender = Sender(eager, self._committer.sent, self._environment.wake)
         await self._open_function()
         self.state = TaskState.RUNNING
         fault_point("recovery.marker")
@@ -182,6 +187,8 @@ class Task:
     def full(self) -> bool:
         """Enough is read ahead, or waits for handlers."""
         waiting = self.dispatcher.buffered + self.dispatcher.unfinished
+        if self._sender is not None:
+            waiting += self._sender.backlog
         return waiting >= self._settings.buffer_records
 
     def offer(self, batch: Batch) -> None:
@@ -234,6 +241,12 @@ class Task:
         self._environment.metrics.slices.observe(thread_time() - started)
         self.raise_failure()
 
+    def send_out(self) -> None:
+        """Outputs that need not wait for a commit leave now."""
+        if self._sender is not None and self._emitted:
+            self.metrics.emitted.inc(len(self._emitted))
+            self._sender.take(self._emitted)
+
     def raise_failure(self) -> None:
         if self.dispatcher.failure is not None:
             self.state = TaskState.FAILED
@@ -285,8 +298,11 @@ class Task:
         self.metrics.handled.inc(self.dispatcher.handled)
         self.dispatcher.handled = 0
         progress = self._next_progress(monotonic)
+        self.send_out()
         frozen = self._committer.freeze(self._marker(), progress, now)
         spent = perf_counter() - started
+        if self._sender is not None:
+            await self._sender.flushed()
         spent += await self._committer.commit(frozen)
         self.commit_cost = 0.7 * self.commit_cost + 0.3 * spent
         self._unflushed = True
@@ -309,9 +325,7 @@ class Task:
         )
 
     def _next_progress(self, monotonic: float) -> Progress | None:
-        if not self.plan.has_readers:
-            return None
-        if not self._progress_due() and not self._emitted:
+        if not self._progress_due():
             return None
         self._told = self._progress()
         self._told_at = monotonic
@@ -374,6 +388,8 @@ class Task:
         finally:
             await self.dispatcher.close()
             await self._close_function()
+            if self._sender is not None:
+                await self._sender.close()
             await self._writer.close()
             self.store.close()
 

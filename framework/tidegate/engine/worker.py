@@ -7,6 +7,7 @@ other works: slices of handlers, task after task, with a turn of the loop in bet
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -109,6 +110,14 @@ class Engine:
             if isinstance(error, BaseException):
                 raise error
 
+    async def drain(self, seconds: float) -> None:
+        """Let the handlers that are under way end, for so long at most. Nothing new is begun: `run` has ended."""
+        deadline = time.monotonic() + seconds
+        tasks = self.tasks.values()
+        while any(task.dispatcher.waiting_for_handlers for task in tasks) and time.monotonic() < deadline:
+            self._awake.clear()
+            await self._pause(min(0.05, seconds))
+
     def wake(self) -> None:
         self._awake.set()
 
@@ -175,6 +184,7 @@ class Engine:
                 busy = True
                 task.run()
                 await asyncio.sleep(0)
+            task.send_out()
             if task.commit_due(monotonic, interval):
                 task.start_commit()
         if self.until_end:
@@ -188,7 +198,11 @@ class Engine:
         """Until something happens, or the next thing may be due by the clock."""
         for task in self.tasks.values():
             await task.flush_store(self.clock.monotonic())
-        handle = asyncio.get_running_loop().call_later(min(0.05, self.settings.commit_interval / 4), self.wake)
+        await self._pause(min(0.05, self.settings.commit_interval / 4))
+
+    async def _pause(self, seconds: float) -> None:
+        """Until woken, or so long."""
+        handle = asyncio.get_running_loop().call_later(seconds, self.wake)
         try:
             await self._awake.wait()
         finally:
