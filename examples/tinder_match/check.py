@@ -1,0 +1,102 @@
+"""At the end: is what came out exactly what follows from the likes?
+
+1. Wait until everything in the log is handled and committed.
+2. Fold all likes that the log holds, from the first one on: those of earlier runs too.
+3. Compare that with the topics `matches` and `notices`, and with the committed state of everybody's inbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from examples.tinder_match.app import inbox, likes, matches, notices
+from examples.tinder_match.events import Match, Notice
+from examples.tinder_match.fold import Expected, Inbox, compare
+from tidegate import Service, Topic
+from tidegate.host import Host
+from tidegate.logs.base import TopicPartition
+from tidegate.query.views import ServiceView, TaskView
+
+__all__ = ("Summary", "check", "read_all", "read_inboxes", "settle", "view_of")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    likes: int
+    matches: int
+    people: int
+    """Who have a match."""
+    differences: list[str]
+
+
+async def check(host: Host) -> Summary:
+    await settle(host)
+    expected = Expected()
+    for number in range(host.engine.plan.topics[likes.name].partitions):
+        async for like in read_all(host, likes, number):
+            expected.add(like)
+        expected.remembered.clear()  # all likes of a pair are in one partition: no need to hold what is left
+    made: list[Match] = [match async for match in read_all(host, matches)]
+    told: list[Notice] = [notice async for notice in read_all(host, notices)]
+    inboxes = await read_inboxes(host)
+    differences = compare(expected, made, told, inboxes)
+    return Summary(likes=expected.likes, matches=len(made), people=len(inboxes), differences=differences)
+
+
+async def settle(host: Host) -> None:
+    """Wait until the services have handled and committed everything that the log holds, what they emit included."""
+    while True:
+        tasks = host.engine.tasks.values()
+        ends = await host.log.end_offsets(source for task in tasks for source in task.inputs)
+        behind = any(input_.position < ends[source] for task in tasks for source, input_ in task.inputs.items())
+        if not behind and not any(task.ready or task.uncommitted or task.committing for task in tasks):
+            return
+        await asyncio.sleep(0.02)
+
+
+async def read_all(host: Host, topic: Topic, *numbers: int) -> AsyncIterator[Any]:
+    """The values of a topic, from its start to its present end, partition after partition."""
+    definition = host.engine.plan.topics[topic.name]
+    for number in numbers or range(definition.partitions):
+        source = TopicPartition(topic.name, number)
+        end = (await host.log.end_offsets([source]))[source]
+        reader = host.log.reader()
+        reader.assign(await host.log.start_offsets([source]))
+        while reader.position(source) < end:
+            for batch in await reader.read(timeout=1.0):
+                for record in batch.records:
+                    if record.value is not None:
+                        yield definition.codec.decode(record.value)
+            await asyncio.sleep(0)
+        await reader.close()
+
+
+def view_of(host: Host, service: Service) -> ServiceView:
+    """The committed state of a service."""
+    definition = host.engine.plan.services[service.name]
+    tasks = [task for task in host.engine.tasks.values() if task.definition.name == service.name]
+    views = (TaskView(number=task.plan.number, store=task.store) for task in tasks)
+    return ServiceView(definition, views, host.clock)
+
+
+async def read_inboxes(host: Host) -> dict[str, Inbox]:
+    view = view_of(host, inbox)
+    inboxes: dict[str, Inbox] = {}
+    async for person, other, at in _entries(view, "matches"):
+        inboxes.setdefault(person, Inbox()).matches[other] = at
+    async for person, _, unread in _entries(view, "unread"):
+        inboxes.setdefault(person, Inbox()).unread = unread
+    return inboxes
+
+
+async def _entries(view: ServiceView, state: str) -> AsyncIterator[tuple[str, str, Any]]:
+    decode = view.declaration(state).codec.decode
+    after: bytes | None = b""
+    while after is not None:
+        page = await view.entries(state, after=after)
+        for entry in page.entries:
+            yield entry.key.decode(), entry.sub.decode(), decode(entry.value)
+        after = page.after
