@@ -25,6 +25,11 @@ TidegateError
 │   └── FencedError                a newer owner of this transactional id exists
 ├── StoreError
 │   └── StoreCorruptError          the local store cannot be read; it can be rebuilt from the changelog
+├── OwnerError                     the process that owns a log was asked for something
+│   ├── OwnerSilentError           it does not answer
+│   ├── OwnerLeftError             it stopped in an orderly way, before it took up the request
+│   ├── OwnerLostError             it ended before it answered: what became of the request is not known
+│   └── RefusedError               it refused, and says why
 └── ServiceFailedError             a handler failed and its service's policy is to stop
 """
 
@@ -47,8 +52,13 @@ __all__ = (
     "MisplacedKeyError",
     "MissingKeyError",
     "OffsetOutOfRangeError",
+    "OwnerError",
+    "OwnerLeftError",
+    "OwnerLostError",
+    "OwnerSilentError",
     "PartitionCountError",
     "RecordTooLargeError",
+    "RefusedError",
     "ServiceFailedError",
     "SettingsError",
     "StorageFullError",
@@ -212,6 +222,36 @@ class StoreCorruptError(StoreError):
     def __init__(self, directory: Path, detail: str) -> None:
         self.directory, self.detail = directory, detail
         super().__init__(f"the local store in {directory} cannot be read ({detail}); it is rebuilt from its changelog")
+
+
+class OwnerError(TidegateError):
+    """The process that owns a log was asked for something."""
+
+
+class OwnerSilentError(OwnerError):
+    def __init__(self, owner: str, seconds: float) -> None:
+        self.owner, self.seconds = owner, seconds
+        super().__init__(
+            f"{owner} holds the log but has not answered for {seconds:g} s. If it hangs, stop it and try again."
+        )
+
+
+class OwnerLeftError(OwnerError):
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        super().__init__(f"{owner} stopped before it took up the request; nothing was done. Try again.")
+
+
+class OwnerLostError(OwnerError):
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        super().__init__(f"{owner} ended before it answered: the last request may have been carried out, or not")
+
+
+class RefusedError(OwnerError):
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
 
 
 class ServiceFailedError(TidegateError):

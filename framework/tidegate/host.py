@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from tidegate.control.client import connect
+from tidegate.control.gate import Gate
+from tidegate.control.operations import Owner
+from tidegate.control.resetting import start_anew
+from tidegate.control.server import ControlServer
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
+from tidegate.engine.task import Task
 from tidegate.engine.worker import Engine, TaskReport
+from tidegate.errors import LogInUseError, OwnerError
+from tidegate.exposition import serve_metrics
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Log
 from tidegate.logs.embedded import EmbeddedLog
+from tidegate.query.counting import count_keys
+from tidegate.query.views import ServiceView, TaskView
 from tidegate.settings import Resolved, Settings, resolve
 from tidegate.time.clock import Clock, SystemClock
 
 __all__ = ("AppDefinition", "Host", "data_directory", "log_directory", "open_log", "stores_directory")
 
 logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 5.0
+"""How long a worker waits for a log that is held by somebody who is no worker: a command, or one that is stopping."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +54,7 @@ class AppDefinition:
 
 
 def data_directory(app: str, settings: Settings) -> Path:
-    """Where an app keeps its things."""
+    """Where an app keeps its things: its log, and beside it where its owner can be reached."""
     named = settings.broker.removeprefix("embedded://")
     return (Path(named) if named else settings.data) / app
 
@@ -52,7 +67,7 @@ def stores_directory(app: str, settings: Settings) -> Path:
     return data_directory(app, settings) / "stores"
 
 
-def open_log(app: str, settings: Settings, clock: Clock) -> Log:
+def open_log(app: str, settings: Settings, clock: Clock) -> EmbeddedLog:
     return EmbeddedLog(log_directory(app, settings), clock=clock.now)
 
 
@@ -61,6 +76,7 @@ class Host:
 
     engine: Engine
     log: Log
+    settings: Settings
 
     def __init__(
         self,
@@ -72,41 +88,144 @@ class Host:
     ) -> None:
         self._define, self.flags, self.clock = define, dict(flags or {}), clock or SystemClock()
         self.until_end = until_end
+        self.gate = Gate()
+        """Passed by all who use topics and tasks."""
         self.reports: list[TaskReport] = []
         self.finished = asyncio.Event()
-        self._started = False
+        self._resources = AsyncExitStack()
+        self._control: ControlServer | None = None
+        self._opened = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._reset_failure: BaseException | None = None
 
     @property
     def running(self) -> bool:
-        return self._started
+        return self._opened.is_set()
 
+    @property
+    def directory(self) -> Path:
+        return data_directory(self.engine.plan.app, self.settings)
+
+    # -- starting and stopping ---------------------------------------------------------------------------------------
     async def start(self) -> list[TaskReport]:
+        """1. Open the log. 2. Create the topics. 3. Answer those beside us. 4. Recover the tasks."""
         definition = self._define()
         self.settings = definition.resolve(self.flags).settings
-        self.log = open_log(definition.id, self.settings, self.clock)
-        await self.log.start()
-        try:
+        async with AsyncExitStack() as started:
+            await self._open_log(definition.id)
+            started.push_async_callback(self.log.stop)
             plan = Plan(definition.id, definition.services, definition.topics, self.settings, await self.log.topics())
             stores = Stores(stores_directory(definition.id, self.settings), self.settings)
             self.engine = Engine(plan, self.log, stores, self.settings, clock=self.clock, until_end=self.until_end)
-            self.reports = await self.engine.start()
-        except BaseException:
-            await self.log.stop()
-            raise
-        self._started = True
+            await self.log.create(plan.specs)
+            started.callback(serve_metrics(self.settings.metrics, self.engine.metrics.registry))
+            self._control = ControlServer(definition.id, Owner(self), self.directory)
+            await self._control.start()
+            started.push_async_callback(self._control.stop)
+            await self._open_tasks()
+            self._resources = started.pop_all()
         return self.reports
 
     async def run(self) -> None:
-        """Until cancelled, or a task fails, or a bounded run is at its end."""
-        await self.engine.run()
+        """Until cancelled, or a task fails, or a bounded run is at its end. A reset interrupts it."""
+        while True:
+            self._running = asyncio.ensure_future(self.engine.run())
+            try:
+                await asyncio.wait((self._running,))
+            finally:
+                await self._interrupt()
+            if not self._running.cancelled():
+                break
+            async with self.gate.together():  # the reset is over
+                if self._reset_failure is not None:
+                    raise self._reset_failure
+        self._running.result()
         self.finished.set()
 
     async def stop(self) -> None:
-        """Commit what is finished, close the tasks, let go of the log."""
-        if not self._started:
+        """Answer what was asked, let handlers end, commit what is finished, close the tasks, let go of the log."""
+        control, self._control = self._control, None
+        if control is None or not self.running:
             return
-        self._started = False
-        try:
+        async with self._resources:
+            await control.stop()
+            self._opened.clear()
+            await self.engine.drain(self.settings.drain_seconds)
             await self.engine.close_tasks(commit=True)
-        finally:
-            await self.log.stop()
+
+    async def _open_log(self, app: str) -> None:
+        """Somebody may hold it for a moment only: a command that looks at it, or a worker that is about to stop."""
+        directory = data_directory(app, self.settings)
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            self.log = open_log(app, self.settings, self.clock)
+            try:
+                return await self.log.start()
+            except LogInUseError:
+                if asyncio.get_running_loop().time() >= deadline or await _answers(directory):
+                    raise
+            await asyncio.sleep(0.05)
+
+    async def _open_tasks(self) -> None:
+        """Recover them, and say what was found."""
+        began = time.perf_counter()
+        self.reports = await self.engine.open_tasks()
+        took = (time.perf_counter() - began) * 1000
+        self._opened.set()
+        plan, tasks = self.plan, self.tasks
+        services = ", ".join(f"{name} × {service.tasks}" for name, service in plan.services.items())
+        logger.info("app %s in %s: %s", plan.app, self.directory, services or "no services")
+        for report in self.reports:
+            if report.recovered.rebuilt:
+                logger.warning("%s: its local store was rebuilt: %s", report.task, report.recovered.rebuilt)
+        keys = await count_keys(task.store for task in tasks.values())
+        replayed = sum(report.recovered.replayed for report in self.reports)
+        logger.info("recovered %s, replayed %s records in %.0f ms (%d tasks)", keys, f"{replayed:,}", took, len(tasks))
+
+    # -- for those beside us -----------------------------------------------------------------------------------------
+    @property
+    def plan(self) -> Plan:
+        return self.engine.plan
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        return self.engine.tasks if self.running else {}
+
+    async def view(self, service: str) -> ServiceView:
+        await self._opened.wait()
+        own = [task for task in self.tasks.values() if task.definition.name == service]
+        views = [TaskView(number=task.plan.number, store=task.store, watermark=task.time.watermark) for task in own]
+        return ServiceView(self.plan.services[service], views, self.clock)
+
+    async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
+        """Close the tasks, remove what they know, open them again, go on. If that fails, so does the worker."""
+        await self._opened.wait()
+        async with self.gate.alone():
+            await self._interrupt()
+            try:
+                await self.engine.close_tasks(commit=False)
+                emptied = await start_anew(
+                    self.plan, self.log, self.engine.stores, outputs=outputs, everything=everything
+                )
+                logger.info("reset: emptied %s; all services start anew", ", ".join(emptied))
+                await self._open_tasks()
+            except BaseException as error:
+                self._reset_failure = error
+                raise
+        return emptied
+
+    async def _interrupt(self) -> None:
+        if self._running is not None and not self._running.done():
+            self._running.cancel()
+            await asyncio.wait((self._running,))
+
+
+async def _answers(directory: Path) -> bool:
+    """Whether a worker owns this log."""
+    try:
+        connection = await connect(directory)
+    except OwnerError:
+        return True  # it is there, but hangs
+    if connection is not None:
+        await connection.close()
+    return connection is not None
