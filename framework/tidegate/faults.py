@@ -6,8 +6,8 @@ A point does nothing unless it is armed through the environment, in the process 
     TIDEGATE_FAULTS="commit.frozen:raise@1,handler:delay=0.5"
 
 Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `raise` (InjectedFault), `delay=SECONDS`. `@N` means only the N-th time;
-without it, every time. With TIDEGATE_FAULTS_LOG=FILE a line is written to FILE, and synced, before a fault strikes, so that a
-test can assert that it really did.
+without it, every time. With TIDEGATE_FAULTS_LOG=FILE a line is written to FILE, and synced, before a fault strikes,
+so that a test can assert that it really did.
 """
 
 from __future__ import annotations

@@ -66,11 +66,11 @@ def decode_key(raw: bytes, key_type: Any) -> Any:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Where Java's default partitioner puts this key: murmur2, positive, modulo the partitions."""
-    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions  # type: ignore[no-any-return]
+    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions
 
 
 def key_group(key: bytes) -> int:
-    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % KEY_GROUPS  # type: ignore[no-any-return]
+    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % KEY_GROUPS
 
 
 def task_of_group(group: int, tasks: int) -> int:

@@ -1,10 +1,10 @@
 """The commit of a task: its outputs, its state changes and its positions become visible together.
 
-1. Freeze, without an await in between: state, outputs, timers, positions, watermarks. Encode each changed value once. What is
-   handled from now on belongs to the next commit.
+1. Freeze, without an await in between: state, outputs, timers, positions, watermarks. Encode each changed value once.
+   What is handled from now on belongs to the next commit.
 2. Append to the log, in one transaction: outputs, then the changelog with the commit marker last, then progress.
-3. When the log has acknowledged it, it is committed. Any error before that is known: the task is thrown away, its handlers
-   cancelled, and opened again; what really happened is read from the log, never guessed.
+3. When the log has acknowledged it, it is committed. Any error before that is known: the task is thrown away, its
+   handlers cancelled, and opened again; what really happened is read from the log, never guessed.
 4. Apply the changes to the local store, in one batch with the changelog's position. It may lag, it never leads.
 """
 

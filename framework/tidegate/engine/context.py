@@ -20,6 +20,7 @@ from tidegate.keys import decode_key, encode_key, partition_of
 from tidegate.logs.base import Headers, LogRecord, TopicPartition
 from tidegate.state.base import Store
 from tidegate.state.declaration import StateDeclaration
+from tidegate.state.kinds import Default
 from tidegate.state.layout import keyed_key, keyed_prefix, operator_key, timer_prefix
 from tidegate.state.live import (
     Live,
@@ -98,8 +99,9 @@ class StateSpace:
             )
 
     def _placed(self, base: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-        """State is loaded under keys that belong in this task only. Whoever sends to an outside topic chooses the partition,
-        and a wrong choice would give a key two states. Checked here, once per load, it costs next to nothing."""
+        """State is loaded under keys that belong in this task only. Whoever sends to an outside topic chooses the
+        partition, and a wrong choice would give a key two states. Checked here, once per load, it costs next to
+        nothing."""
         check = self._misplaced
         if check is None:
             return base
@@ -116,7 +118,7 @@ class StateSpace:
     def _object(self, declaration: StateDeclaration, journal: Journal) -> Live:
         cells = self.cells[declaration.name]
         if declaration.kind in _SINGLE:
-            return _SINGLE[declaration.kind](declaration, cells, journal)  # type: ignore[abstract]
+            return _SINGLE[declaration.kind](declaration, cells, journal)
         if declaration.kind == "operator":
             return LiveOperator(LiveTaskValue(declaration, cells, journal))
         if not isinstance(cells, MapCells):
@@ -145,13 +147,7 @@ def _item_map(declaration: StateDeclaration) -> StateDeclaration:
     return StateDeclaration(name=declaration.name, kind="map", codec=declaration.codec, key_type=bytes)
 
 
-def _bounds() -> StateDeclaration:
-    from tidegate.state.kinds import Default
-
-    return StateDeclaration(name="bounds", kind="value", codec=codec_for(tuple[int, int]), default=Default((0, 0)))
-
-
-_EMPTY_BOUNDS = _bounds()
+_EMPTY_BOUNDS = StateDeclaration(name="bounds", kind="value", codec=codec_for(tuple[int, int]), default=Default((0, 0)))
 
 
 class TaskContext(Context):

@@ -1,8 +1,9 @@
 """From records to handlers: the order of keys, waiting handlers, timers, failures. What happens between two commits.
 
-One key is handled by one invocation at a time, in the order of its records. A handler that finishes without suspending is
-done when `send` returns. One that suspends is *parked*: its key is busy, and what comes for that key queues up behind
-it, while other keys go on. Timers and repetitions are *urgent*: they run before the next record is taken.
+One key is handled by one invocation at a time, in the order of its records. A handler that finishes without
+suspending is done when `send` returns. One that suspends is *parked*: its key is busy, and what comes for that key
+queues up behind it, while other keys go on. Timers and repetitions are *urgent*: they run before the next record is
+taken.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ class Dispatcher:
                     if extract is not None:
                         timestamp = extract(value, record)
                     if key is None:
-                        raise MissingKeyError(source.topic)  # noqa: TRY301
+                        raise MissingKeyError(source.topic)
                 except Exception as error:
                     self._unreadable(context, input_, record, error)
                     continue

@@ -41,7 +41,16 @@ class Input:
 
     @property
     def mark(self) -> InputMark:
-        return InputMark(position=self.position, unfinished=list(self.unfinished))
+        """As long as the last life's unfinished records are being taken up again, all others up to where it came are done."""
+        if self.position >= self._again_below:
+            return InputMark(position=self.position, unfinished=list(self.unfinished))
+        coming = sorted(offset for offset in self._again if offset >= self.position)
+        return InputMark(position=self._again_below, unfinished=[*self.unfinished, *coming])
+
+    @property
+    def catching_up(self) -> bool:
+        """Records that were unfinished before the last crash are not all taken up yet."""
+        return self.position < self._again_below
 
     @property
     def handled(self) -> int:

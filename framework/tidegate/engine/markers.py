@@ -38,6 +38,15 @@ class InputMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def resume_at(self) -> int:
         return min(self.unfinished, default=self.position)
 
+    def lost_below(self, start: int) -> int:
+        """How many offsets that were not done lie before the log's start."""
+        return max(0, start - self.position) + sum(offset < start for offset in self.unfinished)
+
+    def from_start(self, start: int) -> InputMark:
+        """What is left of it in a log that begins at `start`."""
+        unfinished = [offset for offset in self.unfinished if offset >= start]
+        return InputMark(position=max(start, self.position), unfinished=unfinished)
+
 
 class ChannelMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     watermark: int = MIN_TIME
@@ -91,7 +100,7 @@ def decode_marker(raw: bytes) -> CommitMarker:
         raise DecodeError(f"a changelog's commit marker cannot be read: {error}") from error
     if marker.version > FORMAT:
         raise DecodeError(
-            f"this changelog was written by a newer Tidegate (format {marker.version}; this one knows {FORMAT}): upgrade"
+            f"a newer Tidegate wrote this changelog (format {marker.version}; this one knows {FORMAT}): upgrade"
         )
     return marker
 

@@ -1,8 +1,8 @@
 """Opening a task's state: the local store brought up to its changelog's end.
 
 1. Start the writer: this fences the former owner and settles its last transaction.
-2. Open the local store. One that cannot be read, is ahead of the changelog, of another lineage, or so old that tombstones may
-   be missing, is thrown away; it is only a cache.
+2. Open the local store. One that cannot be read, is ahead of the changelog, of another lineage, or so old that
+   tombstones may be missing, is thrown away; it is only a cache.
 3. Replay the changelog from the store's position to its end.
 4. Take the input positions and watermarks from the last commit marker.
 5. Commit a first marker of our own, so that whoever comes next starts from here.

@@ -1,10 +1,10 @@
 """Drives handlers' coroutines.
 
-A handler that never waits is driven directly: `coroutine.send(None)` runs it to its end, with no asyncio task of its own and no
-turn of the event loop (measured: a task per record costs 3 to 5 times what the handler itself does). Libraries that
-handlers use look at `asyncio.current_task()`, though: `asyncio.timeout()` cancels it, anyio ties scopes to it. So a
-runner owns a real, sleeping asyncio task; while it drives directly, that task counts as the current one, and if the
-coroutine does suspend, that same task wakes up and goes on with it.
+A handler that never waits is driven directly: `coroutine.send(None)` runs it to its end, with no asyncio task of its
+own and no turn of the event loop (measured: a task per record costs 3 to 5 times what the handler itself does).
+Libraries that handlers use look at `asyncio.current_task()`, though: `asyncio.timeout()` cancels it, anyio ties
+scopes to it. So a runner owns a real, sleeping asyncio task; while it drives directly, that task counts as the
+current one, and if the coroutine does suspend, that same task wakes up and goes on with it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
                          │
                          └──an error──▶ FAILED ──close──▶ CLOSED
 
-The engine opens it, offers it records, lets it run in slices, and asks it to commit; data flows through this file from top to
-bottom: `offer` → `run` → `commit`.
+The engine opens it, offers it records, lets it run in slices, and asks it to commit; data flows through this file
+from top to bottom: `offer` → `run` → `commit`.
 """
 
 from __future__ import annotations
@@ -121,17 +121,18 @@ class Task:
     async def _find_positions(self, marker: CommitMarker | None) -> None:
         starts = await self._environment.log.start_offsets(self.inputs)
         for source, input_ in self.inputs.items():
+            start = starts[source]
             mark = marker.inputs.get(source_name(source)) if marker is not None else None
-            input_.restore(mark or InputMark(position=starts[source]))
-            lost = starts[source] - input_.position
+            mark = mark or InputMark(position=start)
+            lost = mark.lost_below(start)
             if lost > 0:
                 logger.error(
                     "%s: retention removed %d offsets of %s before they were read; going on from %d. "
                     "Keep the topic longer (retention=), or run the worker more often.",
-                    self.plan.id, lost, source, starts[source],
+                    self.plan.id, lost, source, start,
                 )  # fmt: skip
                 self.metrics.lost.inc(lost)
-                input_.restore(InputMark(position=starts[source]))
+            input_.restore(mark.from_start(start))
         if marker is not None:
             self._restore_time(marker)
 
@@ -203,7 +204,7 @@ class Task:
             self._take_in_progress()
 
     def _take_in_progress(self) -> None:
-        if any([channel.apply(self._reached) for channel in self.time.senders.values() if channel.waiting]):
+        if sum(channel.apply(self._reached) for channel in self.time.senders.values() if channel.waiting):
             self.dispatcher.time_moved()
 
     def _reached(self, source: TopicPartition) -> int | None:

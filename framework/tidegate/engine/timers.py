@@ -1,8 +1,9 @@
 """Timers: per key and name, kept as state, found by time.
 
-The *index* (key, name → domain, time) is the truth: it is state like any other, in cells, changelog and checkpoints. The
-*queue* (time, key, name) finds what is due; it lives in the local store only, derived from the index, so that pending timers
-cost neither memory nor start-up time. A queue entry that the index does not confirm is stale and means nothing.
+The *index* (key, name → domain, time) is the truth: it is state like any other, in cells, changelog and checkpoints.
+The *queue* (time, key, name) finds what is due; it lives in the local store only, derived from the index, so that
+pending timers cost neither memory nor start-up time. A queue entry that the index does not confirm is stale and means
+nothing.
 
 Timers that no store has yet are in two heaps, like the overlays: `active` since the last freeze, `committing` since.
 """
@@ -72,9 +73,11 @@ class TimerCells(MapCells):
             name = entry.sub.decode()
             stored = self.store.get(entry.store_key)
             if stored is not None:
-                local.append((queue_key(*unpack_due(stored), entry.key, name), None))
+                domain, at = unpack_due(stored)
+                local.append((queue_key(domain, at, entry.key, name), None))
             if entry.value is not ABSENT:
-                local.append((queue_key(*entry.value, entry.key, name), b""))
+                domain, at = entry.value
+                local.append((queue_key(domain, at, entry.key, name), b""))
 
 
 class TimerQueue:

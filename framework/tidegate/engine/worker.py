@@ -1,7 +1,8 @@
 """The engine of a worker: opens the tasks, reads for them, lets them run, has them commit.
 
-Two coroutines share the event loop. One reads: it offers batches to tasks and stops reading for those that are full. The
-other works: slices of handlers, task after task, with a turn of the loop in between, and commits when they are due.
+Two coroutines share the event loop. One reads: it offers batches to tasks and stops reading for those that are full.
+The other works: slices of handlers, task after task, with a turn of the loop in between, and commits when they are
+due.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from tidegate.codecs import codec_for
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import TaskInfo
 from tidegate.functions.policies import STOP, ErrorPolicy
@@ -24,7 +25,8 @@ Handler = Callable[..., Any]
 
 
 class Bound(NamedTuple):
-    """Handlers with one set of state objects. `process(ctx, event, *states)`; a timer's `handler(ctx, timer, *states)`."""
+    """Handlers with one set of state objects. `process(ctx, event, *states)`; a timer's `handler(ctx, timer,
+    *states)`."""
 
     process: Handler
     states: tuple[Any, ...]
@@ -184,10 +186,6 @@ def _event_type(cls: type) -> Any:
 
 def _typed(inputs: tuple[TopicDefinition, ...], event_type: Any) -> tuple[TopicDefinition, ...]:
     """Topics without a value type take the one that the handler's annotation names."""
-    from dataclasses import replace
-
-    from tidegate.codecs import codec_for
-
     if event_type is Any or isinstance(event_type, typing.TypeVar):
         return inputs
     return tuple(replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic for topic in inputs)

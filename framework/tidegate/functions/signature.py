@@ -46,7 +46,7 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
             order.append(1)
         else:
             raise DefinitionError(
-                f"{label}: what is {parameter.name!r}? A handler takes a Context, one {event}, and states such as ValueState"
+                f"{label}: what is {parameter.name!r}? It takes a Context, one {event}, and states such as ValueState"
             )
     if event == "event" and event_type is None:
         raise DefinitionError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.codecs import Codec
@@ -23,8 +23,8 @@ class TopicDefinition:
     key: Callable[[Any], Any] | None = None
     """How senders key a value."""
     key_type: Any = str
-    time: TimeSource = EventTime()
-    watermark: WatermarkStrategy = BoundedOutOfOrderness()
+    time: TimeSource = field(default_factory=EventTime)
+    watermark: WatermarkStrategy = field(default_factory=BoundedOutOfOrderness)
     retention_ms: int | None = None
     retention_bytes: int | None = None
     compact: bool = False

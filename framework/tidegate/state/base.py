@@ -1,7 +1,7 @@
 """What the engine needs of a local store: an ordered map of bytes to bytes, a position, nothing more.
 
-A store is a cache of its changelog. It may lag behind it, never lead it: `apply` is called with what the log has already
-committed, and everything in one call becomes visible, and survives a crash, together or not at all.
+A store is a cache of its changelog. It may lag behind it, never lead it: `apply` is called with what the log has
+already committed, and everything in one call becomes visible, and survives a crash, together or not at all.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A store that keeps recent changes in memory and passes them on later, many at a time.
 
-A key that changes with every commit is then written to the store below once, not five times a second: with 100 k busy keys this
-saves two thirds of the writes. Nothing is risked, since a store is only a cache of its changelog: what is lost in a crash
-is replayed. For the same reason changes may be passed on in pieces. Halfway through, the store below holds some values
-that are newer than its position says, and a replay from there, which always goes to the changelog's end, writes them again.
+A key that changes with every commit is then written to the store below once, not five times a second: with 100 k busy
+keys this saves two thirds of the writes. Nothing is risked, since a store is only a cache of its changelog: what is
+lost in a crash is replayed. For the same reason changes may be passed on in pieces. Halfway through, the store below
+holds some values that are newer than its position says, and a replay from there, which always goes to the changelog's
+end, writes them again.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from tidegate.codecs import Codec, codec_for
@@ -28,7 +28,7 @@ __all__ = ("StateDeclaration", "declare")
 
 Kind = Literal["value", "list", "map", "reducing", "aggregating", "operator"]
 
-_KINDS: dict[type[State], Kind] = {
+_KINDS: dict[Any, Kind] = {
     ValueState: "value",
     ListState: "list",
     MapState: "map",
@@ -50,7 +50,7 @@ class StateDeclaration:
     ttl: TTL | None = None
     function: Any = None
     """How a reducing or aggregating state adds up."""
-    redistribute: Redistribute = Redistribute()
+    redistribute: Redistribute = field(default_factory=Redistribute)
 
 
 def declare(name: str, annotation: Any) -> StateDeclaration | None:

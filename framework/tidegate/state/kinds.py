@@ -102,7 +102,8 @@ class ListState(State, Generic[T]):
 class MapState(State, MutableMapping[K, V], Generic[K, V]):
     """A map per key, of any size: only the entries that are touched are read and written.
 
-    Iteration is in the order of the entries' key bytes. With a `Default`, a missing entry reads as that, as in a defaultdict.
+    Iteration is in the order of the entries' key bytes. With a `Default`, a missing entry reads as that, as in a
+    defaultdict.
     """
 
     __slots__ = ()
@@ -182,8 +183,8 @@ class Default:
 class TTL:
     """Time to live: `Annotated[ValueState[int], TTL(days=30)]`. An expired value is never returned, and is removed.
 
-    It counts from the last write, or also from the last read with `on="access"`; by the clock, or with `time="event"` by
-    the records' time. Entries of maps and lists expire one by one."""
+    It counts from the last write, or also from the last read with `on="access"`; by the clock, or with `time="event"`
+    by the records' time. Entries of maps and lists expire one by one."""
 
     ms: int
     on: Literal["write", "access"]

@@ -168,7 +168,7 @@ class LiveAggregating(_Single, AggregatingState[Any, Any]):
 
 
 class LiveMap(Live, MapState[K, V], Generic[K, V]):
-    __slots__ = ("_cells", "_decode", "_declaration", "_journal")
+    __slots__ = ("_cells", "_declaration", "_decode", "_journal")
 
     seen: dict[bytes, Entry] | None
 

@@ -1,17 +1,17 @@
 """Live values between commits.
 
-An *entry* is one stored value, decoded once and kept as a live object: a ValueState's value, one entry of a map, one item of
-a list, one timer. *Cells* hold the entries of one state in one task: a bounded cache over the store. What is dirty (changed
-since the last commit), or frozen into a commit that the store does not have yet, is never evicted, so a read always sees
-the newest value: cache, else store.
+An *entry* is one stored value, decoded once and kept as a live object: a ValueState's value, one entry of a map, one
+item of a list, one timer. *Cells* hold the entries of one state in one task: a bounded cache over the store. What is
+dirty (changed since the last commit), or frozen into a commit that the store does not have yet, is never evicted, so
+a read always sees the newest value: cache, else store.
 
-A handler writes straight into the cells and leaves a *journal* of how to take that back. If it suspends, what it did moves
-into *private cells* that nobody else sees, and is merged when it finishes, so that a commit in between holds finished
-records only.
+A handler writes straight into the cells and leaves a *journal* of how to take that back. If it suspends, what it did
+moves into *private cells* that nobody else sees, and is merged when it finishes, so that a commit in between holds
+finished records only.
 
 Values that can change in place are encoded when the handler that touched them finishes. That finds changes nobody
-announced, blames an unencodable value on the right record, and leaves the bytes to go back to if the next handler fails.
-Values that cannot are encoded once per commit, however often they were replaced.
+announced, blames an unencodable value on the right record, and leaves the bytes to go back to if the next handler
+fails. Values that cannot are encoded once per commit, however often they were replaced.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class Cells:
             self.dirty.append(entry)
 
     def missing(self, entry: Entry) -> Any:
-        """What an absent value reads as. A default that can change in place becomes the live value, to be kept if it does."""
+        """What an absent value reads as. A default that can change in place becomes the live value, to be kept if it
+        does."""
         if self.default is None:
             return None
         value = self.default.make()
@@ -222,10 +223,9 @@ class Cells:
 
     def sweep(self, span: tuple[bytes, bytes], most: int, now: int, busy: Callable[[bytes], bool]) -> int:
         """Look at the next `most` stored entries of `span`; mark the expired ones for removal. Returns how many."""
-        found = seen = 0
-        for store_key, stored in self.store.scan(max(self._swept_to, span[0]), span[1]):
-            seen += 1
-            if seen > most:
+        found = 0
+        for seen, (store_key, stored) in enumerate(self.store.scan(max(self._swept_to, span[0]), span[1])):
+            if seen >= most:
                 self._swept_to = store_key
                 return found
             if _EXPIRY.unpack_from(stored)[0] <= now:
@@ -248,7 +248,8 @@ class Cells:
 class ValueCells(Cells):
     """One entry per key.
 
-    Two generations: what was not touched during a whole one is dropped. Cheaper per read than keeping an LRU's order."""
+    Two generations: what was not touched during a whole one is dropped. Cheaper per read than keeping an LRU's
+    order."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -282,7 +283,7 @@ class MapCells(Cells):
         """The entries of a key that are in memory."""
         slot = self._young.get(key)
         if slot is None:
-            slot = self._young[key] = self._old.pop(key, None) or {}
+            slot = self._young[key] = self._old.pop(key, {})
         return slot
 
     def entry(self, key: bytes, sub: bytes = b"") -> Entry:

@@ -76,7 +76,7 @@ class TaskTime:
     def __init__(self, outside: Mapping[TopicPartition, OutsideChannel], senders: Mapping[str, SenderChannel]) -> None:
         self.outside, self.senders = outside, senders
         self.watermark = MIN_TIME
-        self._channels = [*outside.values(), *senders.values()]
+        self._channels: list[OutsideChannel | SenderChannel] = [*outside.values(), *senders.values()]
 
     @property
     def idle(self) -> bool:

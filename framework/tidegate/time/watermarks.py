@@ -29,7 +29,8 @@ class WatermarkStrategy(ABC):
     """Makes generators. Derive from it for a strategy of your own."""
 
     idle_after: Duration | None = timedelta(minutes=1)
-    """A partition without records for so long, when everything in it is read, no longer holds time back; None: never."""
+    """A partition without records for so long, when everything in it is read, no longer holds time back; None:
+    never."""
 
     @abstractmethod
     def generator(self) -> WatermarkGenerator: ...
