@@ -58,6 +58,8 @@ class Committer:
         self._writer, self._emitted, self._metrics = writer, emitted, metrics
         self.sent: dict[TopicPartition, int] = {}
         """Per output partition, the position after the last record of ours."""
+        self.commits = 0
+        """How many there were."""
 
     def freeze(self, marker: CommitMarker, progress: Progress | None, now: int) -> Frozen:
         """Step 1."""
@@ -113,6 +115,7 @@ class Committer:
             queue.applied()
 
     def _count(self, frozen: Frozen) -> None:
+        self.commits += 1
         self._metrics.commits.inc()
         self._metrics.commit_seconds.observe(perf_counter() - frozen.started)
         self._metrics.changes.inc(len(frozen.changes))

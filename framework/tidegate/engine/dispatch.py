@@ -9,8 +9,9 @@ taken.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter
@@ -94,9 +95,11 @@ class Dispatcher:
         """Handlers are under way that will wake the engine by themselves."""
         return self._parked > 0
 
-    @property
-    def next_retry(self) -> float | None:
-        return self._retries[0][0] if self._retries else None
+    def due_in(self, now: int, monotonic: float) -> Iterator[int]:
+        """In how many ms the next processing-time timer and the next repetition are due."""
+        yield self._queues[PROCESSING].due - now
+        if self._retries:
+            yield math.ceil((self._retries[0][0] - monotonic) * 1000)
 
     def busy(self, key: bytes) -> bool:
         return key in self._busy

@@ -216,6 +216,12 @@ class Task:
         self.time.finish(source)
         self.dispatcher.time_moved()
 
+    def advance_watermark(self, watermark: int) -> None:
+        """Nothing up to this time will come any more from outside."""
+        for source in self.time.outside:
+            self.time.advance(source, watermark)
+        self.dispatcher.time_moved()
+
     # -- handling ----------------------------------------------------------------------------------------------------
     def tick(self, now: int, monotonic: float) -> None:
         """The clock has moved: timers, repetitions, idleness, progress."""
@@ -287,6 +293,21 @@ class Task:
             self.dispatcher.failure = self.dispatcher.failure or error
         finally:
             self._environment.wake()
+
+    async def commit_all(self) -> bool:
+        """Commit until nothing is left that a commit would change. False: there was nothing."""
+        if self._commit_task is not None:
+            await self._commit_task
+        self.raise_failure()
+        before = self._committer.commits
+        try:
+            await self.commit()
+            while any(cells.sweeping for cells, _, _ in self._expiring):
+                await self.commit()
+        except Exception as error:
+            self.dispatcher.failure = self.dispatcher.failure or error
+        self.raise_failure()
+        return self._committer.commits > before
 
     async def commit(self, *, force: bool = False) -> None:
         """One commit, of everything that is finished. See `commit`."""

@@ -29,6 +29,8 @@ _READ = 4000
 """Records per read: enough to make a read worth its cost, few enough to stay within a few ms."""
 _COMMIT_SHARE = 5
 """Commits take at most one part in so many of the loop: with many busy tasks the interval stretches."""
+_TURNS = 20
+"""Turns of the loop in which a handler ends that has nothing to wait for any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,7 @@ class Engine:
         offered = [await feed.read(timeout=0) for feed in self._feeds]
         return any(offered)
 
-    async def work_once(self) -> bool:
+    async def work_once(self, *, commits: bool = True) -> bool:
         """A slice of every task that has something to do, and the commits that are due. False: nothing to do."""
         self._awake.clear()
         busy = False
@@ -186,7 +188,7 @@ class Engine:
                 task.run()
                 await asyncio.sleep(0)
             task.send_out()
-            if task.commit_due(monotonic, interval):
+            if commits and task.commit_due(monotonic, interval):
                 task.start_commit()
         if self.until_end:
             self._finish_inputs()
@@ -208,6 +210,46 @@ class Engine:
             await self._awake.wait()
         finally:
             handle.cancel()
+
+    # -- step by step, for tests -------------------------------------------------------------------------------------
+    async def settle(self, *, wait: bool = True, commit: bool = True) -> None:
+        """Go on until nothing is left to do: everything is read, handled, committed, and passed on to other services.
+
+        wait: also for handlers that are under way. commit: else what was handled stays uncommitted."""
+        while True:
+            moved = await self.read_once()
+            moved = await self.listen(timeout=0) or moved
+            moved = await self.work_once(commits=commit) or moved
+            if moved or (commit and await self.commit_all()):
+                continue
+            if not any(task.dispatcher.waiting_for_handlers for task in self.tasks.values()):
+                return
+            if not wait and not await self._woken_soon():
+                return
+            await self._awake.wait()
+
+    async def _woken_soon(self) -> bool:
+        """Whether a handler that need not wait any longer ends within a few turns of the loop."""
+        for _ in range(_TURNS):
+            if self._awake.is_set():
+                return True
+            await asyncio.sleep(0)
+        return self._awake.is_set()
+
+    async def commit_all(self) -> bool:
+        """Have every task commit what is finished. False: there was nothing."""
+        return any([await task.commit_all() for task in self.tasks.values()])
+
+    def advance_watermark(self, watermark: int) -> None:
+        """Say of every outside partition that nothing up to this time will come any more."""
+        for task in self.tasks.values():
+            task.advance_watermark(watermark)
+
+    def next_due(self) -> int | None:
+        """In how many ms, by the clock, a timer or a repetition is due. None: there is none ahead."""
+        now, monotonic = self.clock.now(), self.clock.monotonic()
+        spans = [span for task in self.tasks.values() for span in task.dispatcher.due_in(now, monotonic)]
+        return min((span for span in spans if span > 0), default=None)
 
     # -- a bounded run -----------------------------------------------------------------------------------------------
     async def _find_ends(self) -> None:

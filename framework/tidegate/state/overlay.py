@@ -233,6 +233,11 @@ class Cells:
         self._swept_to = b""
         return found
 
+    @property
+    def sweeping(self) -> bool:
+        """A sweep is under way: it has not come to the end yet."""
+        return bool(self._swept_to)
+
     def _expire(self, store_key: bytes, now: int, busy: Callable[[bytes], bool]) -> bool:
         _, _, key, sub = parse_keyed(store_key)
         if busy(key):

@@ -1,1 +1,22 @@
 """For tests of services: a harness with a manual clock, an in-memory log, fault points."""
+
+from __future__ import annotations
+
+from tidegate.faults import POINTS, InjectedFault, arm, disarm, parse
+from tidegate.testing.harness import AppHarness
+from tidegate.testing.log import MemoryLog
+from tidegate.testing.records import DeadLetter, SentRecord
+from tidegate.time.clock import ManualClock
+
+__all__ = (
+    "POINTS",
+    "AppHarness",
+    "DeadLetter",
+    "InjectedFault",
+    "ManualClock",
+    "MemoryLog",
+    "SentRecord",
+    "arm",
+    "disarm",
+    "parse",
+)

@@ -91,7 +91,11 @@ class TaskTime:
         """The minimum over the channels that are not idle: what the watermark may be raised to."""
         return min((channel.watermark for channel in self._channels if not channel.idle), default=MIN_TIME)
 
+    def advance(self, source: TopicPartition, watermark: int) -> None:
+        """Nothing up to this time will come any more from this partition."""
+        channel = self.outside[source]
+        channel.watermark, channel.idle = max(channel.watermark, watermark), False
+
     def finish(self, source: TopicPartition) -> None:
         """Nothing more will come from this partition."""
-        channel = self.outside[source]
-        channel.watermark, channel.idle = MAX_TIME, False
+        self.advance(source, MAX_TIME)
