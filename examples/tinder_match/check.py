@@ -20,7 +20,7 @@ from tidegate.host import Host
 from tidegate.logs.base import TopicPartition
 from tidegate.query.views import ServiceView, TaskView
 
-__all__ = ("Summary", "check", "read_all", "read_inboxes", "settle", "view_of")
+__all__ = ("Summary", "check", "read_all", "read_inbox", "read_inboxes", "settle", "view_of")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +92,19 @@ async def read_inboxes(host: Host) -> dict[str, Inbox]:
     return inboxes
 
 
-async def _entries(view: ServiceView, state: str) -> AsyncIterator[tuple[str, str, Any]]:
+async def read_inbox(view: ServiceView, person: str) -> Inbox:
+    """One person's."""
+    matches = {other: at async for _, other, at in _entries(view, "matches", person.encode())}
+    unread = [unread async for _, _, unread in _entries(view, "unread", person.encode())]
+    return Inbox(matches, *unread)
+
+
+async def _entries(view: ServiceView, state: str, key: bytes | None = None) -> AsyncIterator[tuple[str, str, Any]]:
+    """Key, subkey and value, of one key or of all."""
     decode = view.declaration(state).codec.decode
     after: bytes | None = b""
     while after is not None:
-        page = await view.entries(state, after=after)
+        page = await view.entries(state, key=key, after=after)
         for entry in page.entries:
             yield entry.key.decode(), entry.sub.decode(), decode(entry.value)
         after = page.after

@@ -73,20 +73,21 @@ class LikeStream:
 
     def __init__(self, seed: int, origin: Origin) -> None:
         self._random = Random(f"{seed}:{origin.number}")
-        self._number, self._at = origin.number, origin.at
+        self.number, self.at = origin.number, origin.at
+        """Of the last like; and how far event time has come."""
         self._people = Population(self._random)
         self._coming: list[tuple[int, int, str, str]] = []
         """When it arrives, when it was given, by whom, to whom."""
 
     def next(self, count: int, span: int) -> list[Like]:
         """About `count` likes, which arrive within the next `span` ms of event time."""
-        start, self._at = self._at, self._at + span
-        self._people.move_to(self._at)
+        start, self.at = self.at, self.at + span
+        self._people.move_to(self.at)
         arrived: list[tuple[int, int, str, str]] = []
-        while self._coming and self._coming[0][0] <= self._at:
+        while self._coming and self._coming[0][0] <= self.at:
             arrived.append(heappop(self._coming))
         for _ in range(count - len(arrived)):
-            at = self._random.randint(start + 1, self._at)
+            at = self._random.randint(start + 1, self.at)
             self._give(at, *self._people.pick(), arrived)
         return [self._like(at, liker, liked) for _, at, liker, liked in sorted(arrived)]
 
@@ -103,19 +104,19 @@ class LikeStream:
             heappush(self._coming, (again, again, liker, liked))
         if chance() < _ANSWERED:
             # Most answer within a day; one in thirty only when the other one's like is long forgotten.
-            wait = min(self._random.paretovariate(0.7) * 6 * _HOUR, 90 * DAY)
+            wait = min(self._random.paretovariate(0.7) * 4 * _HOUR, 90 * DAY)
             heappush(self._coming, (at + round(wait), at + round(wait), liked, liker))
 
     def _like(self, at: int, liker: str, liked: str) -> Like:
-        self._number += 1
-        return Like(id=str(self._number), liker=liker, liked=liked, at=at)
+        self.number += 1
+        return Like(id=str(self.number), liker=liker, liked=liked, at=at)
 
 
 class Generator:
     """Sends a stream at a steady rate, in small batches, until it is told to stop."""
 
     def __init__(self, stream: LikeStream, send_many: Callable[[list[Like]], Awaitable[Any]], *, rate: float) -> None:
-        self._stream, self._send_many, self._rate = stream, send_many, rate
+        self.stream, self._send_many, self._rate = stream, send_many, rate
         self._stopping = asyncio.Event()
         self.sent = 0
         """Likes that are durably in the log."""
@@ -131,7 +132,7 @@ class Generator:
             now = loop.time()
             passed, last = min(now - last, 1.0), now  # a machine that slept does not make up for it
             owed += passed * self._rate
-            batch = self._stream.next(int(owed), round(passed * SPEED * 1000))
+            batch = self.stream.next(int(owed), round(passed * SPEED * 1000))
             owed -= int(owed)
             if batch:
                 await self._send_many(batch)

@@ -1,0 +1,121 @@
+"""`make run`: the app, a generator of likes and a live screen in one process, until Ctrl-C or for some seconds.
+
+It ends with a check of everything that the log holds, earlier runs included: a start after a crash goes on where that
+one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from time import perf_counter
+
+import click
+from rich.console import Console
+
+from examples.tinder_match.app import app, likes
+from examples.tinder_match.board import Board, Recovery, recovery_of
+from examples.tinder_match.check import Summary, check
+from examples.tinder_match.generator import Generator, LikeStream, find_origin
+from examples.tinder_match.screen import Screen, line
+from tidegate.errors import TidegateError
+from tidegate.host import Host
+
+_REFRESH = 0.5
+"""Seconds between two pictures."""
+_SHOWN = 10
+"""Differences that are printed, at most."""
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after so many seconds; else run until Ctrl-C.")
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Where to keep data.  [.tidegate]")
+@click.option("--rate", type=click.FloatRange(min=1), default=500, show_default=True, help="Likes per second.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other likes.")
+@click.option("--plain", is_flag=True, help="A line each second instead of the screen.")
+@click.pass_context
+def main(ctx: click.Context, seconds: float | None, data: Path | None, rate: float, seed: int, plain: bool) -> None:
+    """Watch people match: the Tinder example on a log of its own, with made-up likes."""
+    if data is not None:
+        app.host.flags["data"] = data
+    try:
+        summary = asyncio.run(_run(seconds, rate, seed, plain))
+    except TidegateError as error:
+        raise click.ClickException(str(error)) from error
+    for difference in summary.differences[:_SHOWN]:
+        click.echo(f"  {difference}")
+    click.echo(f"{summary.matches:,} matches, {len(summary.differences):,} differences")
+    ctx.exit(1 if summary.differences else 0)
+
+
+async def _run(seconds: float | None, rate: float, seed: int, plain: bool) -> Summary:
+    async with _started() as recovery:
+        host: Host = app.host
+        origin = await find_origin(host.log, likes.name, likes.definition.codec.decode)
+        generator = Generator(LikeStream(seed, origin), likes.send_many, rate=rate)
+        board = Board(host, generator, recovery)
+        showing = [asyncio.ensure_future(board.watch()), asyncio.ensure_future(_show(board, Console(), plain))]
+        try:
+            await _until_stopped(generator, seconds)
+        finally:
+            for task in showing:
+                task.cancel()
+            await asyncio.gather(*showing, return_exceptions=True)
+        click.echo(f"Stopped after {generator.sent:,} likes. Checking all {generator.stream.number:,} in the log ...")
+        return await check(host)
+
+
+@contextlib.asynccontextmanager
+async def _started() -> AsyncIterator[Recovery]:
+    started = perf_counter()
+    try:
+        await app.start()
+        yield await recovery_of(app.host, (perf_counter() - started) * 1000)
+    finally:
+        await app.stop()
+
+
+async def _until_stopped(generator: Generator, seconds: float | None) -> None:
+    """Send likes until it is time, or somebody says so, or the app fails."""
+    loop = asyncio.get_running_loop()
+    if seconds is not None:
+        loop.call_later(seconds, generator.stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, generator.stop)
+    sending = asyncio.ensure_future(generator.run())
+    failing = asyncio.ensure_future(app.wait_until_stopped())
+    try:
+        await asyncio.wait((sending, failing), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        generator.stop()
+        await asyncio.gather(sending, return_exceptions=True)
+        failing.cancel()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # a second one ends the check, too
+    if app.crash_reason is not None:
+        raise app.crash_reason
+    sending.result()
+
+
+async def _show(board: Board, console: Console, plain: bool) -> None:
+    screen = None if plain or not Screen.fits(console) else Screen(console)
+    loop = asyncio.get_running_loop()
+    due = loop.time() + 1
+    while True:
+        measured = loop.time() >= due
+        if measured:
+            await board.measure()
+            due += 1
+        snapshot = await board.snapshot()
+        if screen is not None:
+            await asyncio.to_thread(screen.draw, snapshot)
+        elif measured:
+            click.echo(line(snapshot))
+        await asyncio.sleep(_REFRESH)
+
+
+if __name__ == "__main__":
+    main()

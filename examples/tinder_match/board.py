@@ -1,0 +1,195 @@
+"""What the screen shows: counted once a second from the log and the engine, never from the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+from examples.tinder_match.app import inbox, matches, matchmaker
+from examples.tinder_match.check import read_inbox, view_of
+from examples.tinder_match.events import Match
+from examples.tinder_match.fold import Inbox
+from examples.tinder_match.generator import Generator
+from tidegate.host import Host, data_directory
+from tidegate.logs.base import TopicPartition
+from tidegate.query.counting import KeyCount, count_keys
+
+__all__ = ("Board", "Recovery", "Snapshot", "TaskLine", "recovery_of")
+
+_HISTORY = 200
+"""Seconds of the sparklines: more than a screen is wide."""
+_LATEST = 60
+"""Matches that are remembered: more than a screen is high."""
+_PEOPLE = 20_000
+"""People whose matches are counted; past that, the least popular half is dropped."""
+_VISIT = 5.0
+"""Seconds before the screen shows somebody else's inbox."""
+_READ = 1000
+"""Matches per read: a few ms, also at the start, when those of earlier runs are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """What the start found."""
+
+    keys: KeyCount
+    replayed: int
+    """Changelog records that the local stores had missed."""
+    milliseconds: float
+
+
+async def recovery_of(host: Host, milliseconds: float) -> Recovery:
+    return Recovery(
+        keys=await count_keys(task.store for task in host.engine.tasks.values()),
+        replayed=sum(report.recovered.replayed for report in host.reports),
+        milliseconds=milliseconds,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskLine:
+    """A task of the matchmaker."""
+
+    number: int
+    rate: float
+    """Likes and timers per second."""
+    behind: int
+    """Offsets between its position and the end of its partition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All that one picture needs. It does not change while it is drawn."""
+
+    directory: Path
+    recovery: Recovery
+    uptime: float
+    event_time: int
+    likes: int
+    matches: int
+    rates: Mapping[str, list[float]]
+    """Per second, the newest last: likes, matches, commits."""
+    latest: list[Match]
+    """The newest first."""
+    popular: list[tuple[str, int]]
+    tasks: list[TaskLine]
+    person: str | None
+    inbox: Inbox | None
+
+
+@dataclass
+class _Totals:
+    """Counters at some moment; the next moment makes rates of them."""
+
+    at: float = field(default_factory=monotonic)
+    likes: int = 0
+    matches: int = 0
+    commits: float = 0
+    handled: Mapping[int, float] = field(default_factory=dict)
+
+
+class Board:
+    def __init__(self, host: Host, generator: Generator, recovery: Recovery) -> None:
+        self._host, self._generator, self._recovery = host, generator, recovery
+        self._started = monotonic()
+        self._random = Random()
+        self._matches = 0
+        self._earlier = 0
+        """Matches that were there at the start: they are no part of a rate."""
+        self._latest: deque[Match] = deque(maxlen=_LATEST)
+        self._popular: Counter[str] = Counter()
+        self._rates = {name: deque[float](maxlen=_HISTORY) for name in ("likes", "matches", "commits")}
+        self._tasks: list[TaskLine] = []
+        self._person: str | None = None
+        self._visited = 0.0
+        self._last = _Totals()
+
+    async def watch(self) -> None:
+        """Follow the topic of matches, from its first one on, until cancelled."""
+        log = self._host.log
+        definition = self._host.engine.plan.topics[matches.name]
+        sources = [TopicPartition(matches.name, number) for number in range(definition.partitions)]
+        ends = await log.end_offsets(sources)
+        reader = log.reader()
+        reader.assign(await log.start_offsets(sources))
+        while True:
+            for batch in await reader.read(max_records=_READ, timeout=0.5):
+                for record in batch.records:
+                    if record.value is not None:
+                        self._earlier += record.offset < ends[batch.source]
+                        self._count(definition.codec.decode(record.value))
+            await asyncio.sleep(0.01)
+
+    def _count(self, match: Match) -> None:
+        self._matches += 1
+        self._latest.append(match)
+        self._popular[match.first] += 1
+        self._popular[match.second] += 1
+        if len(self._popular) > _PEOPLE:
+            self._popular = Counter(dict(self._popular.most_common(_PEOPLE // 2)))
+
+    async def measure(self) -> None:
+        """Once a second: how much has happened since the last time."""
+        now, last = self._totals(), self._last
+        seconds = max(now.at - last.at, 0.001)
+        self._rates["likes"].append((now.likes - last.likes) / seconds)
+        self._rates["matches"].append((now.matches - last.matches) / seconds)
+        self._rates["commits"].append((now.commits - last.commits) / seconds)
+        ends = await self._host.log.end_offsets(
+            source for task in self._host.engine.tasks.values() for source in task.inputs
+        )
+        self._tasks = [
+            TaskLine(
+                number=task.plan.number,
+                rate=(now.handled.get(task.plan.number, 0) - last.handled.get(task.plan.number, 0)) / seconds,
+                behind=sum(max(0, ends[source] - input_.position) for source, input_ in task.inputs.items()),
+            )
+            for task in self._host.engine.tasks.values()
+            if task.definition.name == matchmaker.name
+        ]
+        self._last = now
+
+    def _totals(self) -> _Totals:
+        registry = self._host.engine.metrics.registry
+        commits, handled = 0.0, {}
+        for metric in registry.restricted_registry(["tidegate_commits_total", "tidegate_handled_total"]).collect():
+            for sample in metric.samples:
+                if sample.name == "tidegate_commits_total":
+                    commits += sample.value
+                elif sample.labels["service"] == matchmaker.name:
+                    handled[int(sample.labels["task"])] = sample.value
+        return _Totals(
+            likes=self._generator.sent, matches=self._matches - self._earlier, commits=commits, handled=handled
+        )
+
+    async def snapshot(self) -> Snapshot:
+        host = self._host
+        person = self._somebody()
+        return Snapshot(
+            directory=data_directory(host.engine.plan.app, host.settings),
+            recovery=self._recovery,
+            uptime=monotonic() - self._started,
+            event_time=self._generator.stream.at,
+            likes=self._generator.stream.number,
+            matches=self._matches,
+            rates={name: list(values) for name, values in self._rates.items()},
+            latest=list(reversed(self._latest)),
+            popular=self._popular.most_common(_LATEST),
+            tasks=self._tasks,
+            person=person,
+            inbox=None if person is None else await read_inbox(view_of(host, inbox), person),
+        )
+
+    def _somebody(self) -> str | None:
+        """Whose inbox to show: for some seconds the same one, of those who have just found a match, not the first."""
+        if self._latest and (self._person is None or monotonic() - self._visited > _VISIT):
+            self._visited = monotonic()
+            some = self._random.choices(self._latest, k=3)
+            people = [person for match in some for person in (match.first, match.second)]
+            self._person = max(people, key=self._popular.__getitem__)
+        return self._person
