@@ -80,6 +80,8 @@ class ServiceView:
         declaration = self.declaration(state)
         if declaration.kind == "operator":
             raise UsageError(f"state {state!r} belongs to tasks, not to keys: it has no key to look for")
+        if key is not None and declaration.kind not in ("map", "list"):
+            return self._single(declaration, key)
         return await self._page(declaration, keyed_prefix(state), key, prefix, after, limit)
 
     async def timers(self, key: bytes | None = None, *, after: bytes = b"", limit: int = MOST) -> Page:
@@ -93,6 +95,12 @@ class ServiceView:
         return [(number, task.store.get(operator_key(state, 0))) for number, task in sorted(self._tasks.items())]
 
     # -- parts -------------------------------------------------------------------------------------------------------
+    def _single(self, declaration: StateDeclaration, key: bytes) -> Page:
+        """A value that has one entry: cheaper than a scan."""
+        task = self._tasks.get(self.definition.inputs[0].partition_for(key))
+        stored = None if task is None else task.store.get(keyed_key(keyed_prefix(declaration.name), key))
+        return Page([] if stored is None else list(self._alive(declaration, [Entry(key, b"", stored)])))
+
     async def _page(
         self,
         declaration: StateDeclaration | None,
@@ -105,9 +113,7 @@ class ServiceView:
         spans = self._spans(stem, prefix) if key is None else self._span(stem, key)
         taken, cursor = await take_page(spans, after=after, limit=max(1, min(limit, MOST)))
         entries = [Entry(*parse_tail(place), value) for place, value in taken]
-        if declaration is not None and declaration.ttl is not None:
-            entries = list(self._alive(declaration, entries))
-        return Page(entries, cursor)
+        return Page(entries if declaration is None else list(self._alive(declaration, entries)), cursor)
 
     def _span(self, stem: bytes, key: bytes) -> Iterator[Span]:
         task = self._tasks.get(self.definition.inputs[0].partition_for(key))
