@@ -225,9 +225,12 @@ class TaskContext(Context):
             return private[cells]
 
         undo: list[tuple[Entry, Any, int, Cells]] = []
+        copies: dict[Entry, Entry] = {}  # one of each, however often it was touched: the handler goes on with that one
         for entry, before, expires, cells in self.journal.undo:
             mine = move(cells)
-            copy = mine.take_over(entry)
+            copy = copies.get(entry)
+            if copy is None:
+                copy = copies[entry] = mine.take_over(entry)
             undo.append((copy, before, expires, mine))
             if not cells.mutable or entry.expires != expires:
                 mine.mark(copy)
