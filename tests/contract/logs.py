@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
-from tidegate.logs.base import Log, LogRecord, NewRecord, TopicPartition
+from tidegate.logs.base import LogRecord, NewRecord, Reader, TopicPartition
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
 from tidegate.testing.log import MemoryLog
 
-__all__ = ("LOGS", "MAX_RECORD_BYTES", "LocalLog", "ManualClock", "new", "read_all", "values")
+__all__ = ("LOGS", "MAX_RECORD_BYTES", "LocalLog", "ManualClock", "Readable", "new", "read_all", "values")
 
 MAX_RECORD_BYTES = 100_000
 LocalLog = MemoryLog | EmbeddedLog
@@ -62,7 +63,15 @@ def values(records: Iterable[LogRecord]) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-async def read_all(log: Log, source: TopicPartition, position: int | None = None) -> Sequence[LogRecord]:
+class Readable(Protocol):
+    """What can be read to its end: a log, or an observer of one."""
+
+    async def start_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def reader(self) -> Reader: ...
+
+
+async def read_all(log: Readable, source: TopicPartition, position: int | None = None) -> Sequence[LogRecord]:
     """Everything from a position, or from the start, to the end that is known now."""
     reader = log.reader()
     start = (await log.start_offsets([source]))[source] if position is None else position

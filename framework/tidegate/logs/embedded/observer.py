@@ -95,7 +95,10 @@ class LogObserver:
 
     def _catch_up(self) -> None:
         database = self._open()
-        database.try_catch_up_with_primary()
+        before, after = None, self._write_ahead_logs()
+        while before != after:
+            database.try_catch_up_with_primary()
+            before, after = after, self._write_ahead_logs()
         topics = load_topics(database)
         self._rows = {
             TopicPartition(name, number): _row(database, topic.topic_id, number)
@@ -103,6 +106,12 @@ class LogObserver:
             for number in range(topic.partitions)
         }
         self._topics = topics
+
+    def _write_ahead_logs(self) -> set[str]:
+        """RocksDB reads first which tables there are, and then its write-ahead logs. If the owner turns one of these
+        into a table in between, all that was in it is missing, but not what comes after. So that must not have
+        happened: catch up until these are the same before and after."""
+        return {path.name for path in (self.directory / "log").glob("*.log")}
 
     def _open(self) -> Rdict:
         if self._scratch is None:

@@ -1,0 +1,78 @@
+"""Retention bounds the disk, whatever the rate."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.contract.logs import ManualClock, read_all
+from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec
+from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
+
+A0, A1, KEPT = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("kept", 0)
+MIB = 1 << 20
+OPTIONS = EmbeddedOptions(write_buffer_bytes=MIB, reclaim_bytes=2 * MIB, maintenance_interval=0.02)
+
+
+def size_of(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:  # RocksDB has just removed it
+            continue
+    return total
+
+
+def block(number: int) -> list[NewRecord]:
+    """About 64 KiB that cannot be compressed."""
+    return [(b"%d" % number, os.urandom(1024), 0, ()) for _ in range(64)]
+
+
+@pytest.mark.parametrize("by", ["size", "time"])
+async def test_the_disk_is_bounded_by_retention(tmp_path: Path, by: str) -> None:
+    clock = ManualClock()
+    log = EmbeddedLog(tmp_path, options=OPTIONS, clock=clock)
+    await log.start()
+    by_size = TopicSpec(name="a", partitions=2, retention_bytes=2 * MIB)
+    by_time = TopicSpec(name="a", partitions=2, retention_ms=32)
+    await log.create([by_size if by == "size" else by_time, TopicSpec(name="kept", partitions=1)])
+    writer = await log.writer("w")
+    largest = 0
+    for number in range(700):  # about 44 MiB into partitions that keep 4 MiB in all
+        clock.advance(1)
+        await writer.append({A0 if number % 2 else A1: block(number)})
+        if number % 100 == 0:
+            await writer.append({KEPT: [(b"k", b"%d" % number, 0, ())]})
+        if number % 10 == 0:
+            largest = max(largest, size_of(tmp_path))
+    kept = sum(log.partition(source).row.bytes for source in (A0, A1))
+    assert len(await read_all(log, KEPT)) == 7
+    assert 1.5 * MIB <= kept <= 6 * MIB
+    assert largest < 24 * MIB
+    await log.clean()
+    await log.stop()
+    assert size_of(tmp_path) < 12 * MIB
+
+
+async def test_space_that_an_earlier_owner_did_not_give_back_is_given_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    options = EmbeddedOptions(write_buffer_bytes=MIB, reclaim_bytes=1000 * MIB, maintenance_interval=1000)
+    log = EmbeddedLog(tmp_path, options=options, clock=clock)
+    await log.start()
+    await log.create([TopicSpec(name="a", partitions=2, retention_ms=1000)])
+    writer = await log.writer("w")
+    for number in range(200):
+        await writer.append({A0: block(number)})
+    log.database.flush()
+    await log.stop()
+    assert size_of(tmp_path) > 10 * MIB
+
+    clock.advance(10_000)
+    log = EmbeddedLog(tmp_path, options=options, clock=clock)
+    await log.start()
+    await log.clean()
+    await log.stop()
+    assert size_of(tmp_path) < 1 * MIB
