@@ -19,7 +19,6 @@ from weakref import WeakSet
 
 import msgspec
 from rocksdict import (
-    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     DbClosedError,
@@ -266,18 +265,13 @@ def _rocksdb_options(options: RocksOptions) -> Options:
 
 
 def _table_options(options: RocksOptions, blocks: Cache) -> BlockBasedOptions:
-    """Index and filters are in partitions: whole, those of a million keys fit no shard of the cache (130 µs a read)."""
+    """Index and filters stay in memory as long as their file is open, outside of the cache: about two bytes a key. In the
+    cache a read would look up four blocks instead of one (measured: 6.7 µs against 3.8)."""
     table = BlockBasedOptions()
     table.set_block_cache(blocks)
     table.set_block_size(options.block_bytes)
     table.set_format_version(5)
     table.set_bloom_filter(options.bloom_bits, False)
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_index_type(BlockBasedIndexType.two_level_index_search())
-    table.set_partition_filters(True)
-    table.set_metadata_block_size(4 << 10)
-    table.set_pin_top_level_index_and_filter(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     return table
 
 
