@@ -129,6 +129,7 @@ class Engine:
         """Until cancelled, until a task fails (its error is raised), or until the end of a bounded run."""
         reading = [asyncio.ensure_future(self._read_forever(feed)) for feed in self._feeds]
         reading.append(asyncio.ensure_future(self._listen_forever()))
+        reading.append(asyncio.ensure_future(self._flush_forever()))
         for reader in reading:
             reader.add_done_callback(lambda _: self.wake())
         try:
@@ -153,6 +154,13 @@ class Engine:
         while True:
             await self.listen(timeout=0.5)
             self.wake()
+
+    async def _flush_forever(self) -> None:
+        """Write the stores to disk now and then, one at a time, in another thread: handling goes on."""
+        while True:
+            await asyncio.sleep(min(1.0, self.settings.flush_seconds / 2))
+            for task in list(self.tasks.values()):
+                await task.flush_store(self.clock.monotonic())
 
     async def listen(self, *, timeout: float) -> bool:
         """Pass on what tasks tell of their progress. False: nothing new."""
@@ -199,8 +207,6 @@ class Engine:
 
     async def _rest(self) -> None:
         """Until something happens, or the next thing may be due by the clock."""
-        for task in self.tasks.values():
-            await task.flush_store(self.clock.monotonic())
         await self._pause(min(0.05, self.settings.commit_interval / 4))
 
     async def _pause(self, seconds: float) -> None:

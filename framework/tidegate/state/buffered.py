@@ -91,8 +91,15 @@ class BufferedStore:
         return None if known is None else known._replace(offset=0)
 
     def flush(self) -> None:
-        with self._lock:
-            self._pass_on_all()
+        """In pieces, so that the thread of the handlers never waits long for its turn."""
+        for _ in ("what is being passed on", "what came after it"):
+            with self._lock:
+                if not self._passing:
+                    self._begin()
+            while self._passing:
+                with self._lock:
+                    if self._passing:
+                        self._pass_on_piece()
         self._below.flush()
 
     def wipe(self) -> None:
