@@ -228,12 +228,12 @@ class TaskContext(Context):
         copies: dict[Entry, Entry] = {}  # one of each, however often it was touched: the handler goes on with that one
         for entry, before, expires, cells in self.journal.undo:
             mine = move(cells)
-            copy = copies.get(entry)
-            if copy is None:
-                copy = copies[entry] = mine.take_over(entry)
-            undo.append((copy, before, expires, mine))
+            if entry not in copies:
+                copies[entry] = mine.take_over(entry)
+                undo.append((copies[entry], before, expires, mine))
             if not cells.mutable or entry.expires != expires:
-                mine.mark(copy)
+                mine.mark(copies[entry])
+        self.timers_set[:] = [copies[entry] for entry in self.timers_set]
         self.emitted, own = self._shared_emitted[self.mark :], self._shared_emitted
         del own[self.mark :]
         self.journal.rollback()

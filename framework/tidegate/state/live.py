@@ -127,7 +127,7 @@ class LiveValue(_Single, ValueState[T], Generic[T]):
 
     @property
     def exists(self) -> bool:
-        return (self.seen or self._enter()).value is not ABSENT
+        return self.cells.present(self.seen or self._enter())
 
 
 class LiveTaskValue(LiveValue[T], Generic[T]):
@@ -196,7 +196,7 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
     def _live(self) -> Iterator[Entry]:
         for sub, stored in self._cells.subkeys(self._journal.key):
             entry = self._enter(sub, stored)
-            if entry.value is not ABSENT:
+            if self._cells.present(entry):
                 yield entry
 
     def __getitem__(self, key: K) -> V:
@@ -209,7 +209,7 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
 
     def get(self, key: K, default: Any = None) -> Any:
         entry = self._enter(encode_key(key))
-        return default if entry.value is ABSENT else entry.value
+        return entry.value if self._cells.present(entry) else default
 
     def __setitem__(self, key: K, value: V) -> None:
         if value is None or not self._cells.codec.check(value):
@@ -220,12 +220,12 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
 
     def __delitem__(self, key: K) -> None:
         entry = self._enter(encode_key(key))
-        if entry.value is ABSENT:
+        if not self._cells.present(entry):
             raise KeyError(key)
         self._cells.assign(entry, ABSENT, self._journal)
 
     def __contains__(self, key: object) -> bool:
-        return self._enter(encode_key(key)).value is not ABSENT
+        return self._cells.present(self._enter(encode_key(key)))
 
     def __iter__(self) -> Iterator[K]:
         return (self._decode(entry.sub) for entry in self._live())

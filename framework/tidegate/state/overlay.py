@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from heapq import merge as merge_sorted
 from operator import itemgetter
 from struct import Struct
@@ -45,13 +44,15 @@ _EXPIRY: Final = Struct(">q")
 
 
 class Entry:
-    """One live value. `raw` is kept only for types that can change in place: the bytes of the last finished value."""
+    """One live value. Two fields are for types that can change in place: `raw`, the bytes of the last finished value,
+    and `made`, the bytes of the default that a handler was given as the value, until that handler ends."""
 
-    __slots__ = ("dirty", "expires", "key", "raw", "store_key", "sub", "value")
+    __slots__ = ("dirty", "expires", "key", "made", "raw", "store_key", "sub", "value")
 
     def __init__(self, key: bytes, sub: bytes, store_key: bytes, value: Any, raw: bytes | None, expires: int) -> None:
         self.key, self.sub, self.store_key = key, sub, store_key
         self.value, self.raw, self.expires = value, raw, expires
+        self.made: bytes | None = None
         self.dirty = False
 
 
@@ -72,15 +73,17 @@ class Journal:
 
     def settle(self) -> None:
         """The handler finished: keep what it did. EncodeError: one of its values cannot be stored; roll back."""
-        for entry, before, _, cells in self.undo:
-            if before is _IN_RAW:
-                cells.settle(entry, self)
+        touched = {entry: cells for entry, before, _, cells in self.undo if before is _IN_RAW}
+        # All are encoded before the first is kept: if one cannot be, none was.
+        encoded = [(entry, cells.encoded(entry), cells) for entry, cells in touched.items()]
+        for entry, raw, cells in encoded:
+            cells.keep(entry, raw, self)
         self.undo.clear()
 
     def rollback(self) -> None:
         """The handler failed: everything is as before it."""
         for entry, before, expires, cells in reversed(self.undo):
-            entry.expires = expires
+            entry.expires, entry.made = expires, None
             entry.value = cells.decode(entry.raw) if before is _IN_RAW else before
         self.undo.clear()
 
@@ -136,7 +139,7 @@ class Cells:
         if entry.expires <= now:
             self.assign(entry, ABSENT, journal)
         elif ttl.on == "access":
-            journal.undo.append((entry, _IN_RAW if self.mutable else entry.value, entry.expires, self))
+            self._remember(entry, journal)
             entry.expires = now + ttl.ms
             self.mark(entry)
 
@@ -146,6 +149,12 @@ class Cells:
             entry.dirty = True
             self.dirty.append(entry)
 
+    def present(self, entry: Entry) -> bool:
+        """There is a value; a default that was looked at does not count."""
+        if entry.value is ABSENT:
+            return False
+        return entry.made is None or self.encoded(entry) != entry.made
+
     def missing(self, entry: Entry) -> Any:
         """What an absent value reads as. A default that can change in place becomes the live value, to be kept if it
         does."""
@@ -154,33 +163,37 @@ class Cells:
         value = self.default.make()
         if self.mutable:
             entry.value = value
+            entry.made = self.encoded(entry)
         return value
 
     def assign(self, entry: Entry, value: Any, journal: Journal) -> None:
-        journal.undo.append((entry, _IN_RAW if self.mutable else entry.value, entry.expires, self))
-        entry.value = value
+        self._remember(entry, journal)
+        entry.value, entry.made = value, None
         if not entry.dirty:
             entry.dirty = True
             self.dirty.append(entry)
         if self.ttl is not None:
             entry.expires = journal.time(self.ttl) + self.ttl.ms
 
-    def settle(self, entry: Entry, journal: Journal) -> None:
-        """Encode a value that may have changed in place."""
-        raw = None if entry.value is ABSENT else self.codec.encode(entry.value)
+    def _remember(self, entry: Entry, journal: Journal) -> None:
+        if not self.mutable:  # else `enter` has done it
+            journal.undo.append((entry, entry.value, entry.expires, self))
+
+    def encoded(self, entry: Entry) -> bytes | None:
+        return None if entry.value is ABSENT else self.codec.encode(entry.value)
+
+    def keep(self, entry: Entry, raw: bytes | None, journal: Journal) -> None:
+        """A handler that has seen this entry is done; `raw` is what the value has become."""
+        if entry.made is not None:
+            if raw == entry.made:  # a default that was looked at, not changed
+                entry.value, raw = ABSENT, None
+            entry.made = None
         if raw == entry.raw:
-            return
-        if entry.raw is None and not entry.dirty and raw == self._default_raw:
-            entry.value = ABSENT  # a default that was looked at, not changed
             return
         entry.raw = raw
         self.mark(entry)
         if self.ttl is not None:
             entry.expires = journal.time(self.ttl) + self.ttl.ms
-
-    @cached_property
-    def _default_raw(self) -> bytes | None:
-        return None if self.default is None else self.codec.encode(self.default.make())
 
     # -- commits -----------------------------------------------------------------------------------------------------
     def freeze(self, changes: list[Change]) -> None:
@@ -349,6 +362,7 @@ class PrivateCells(MapCells):
         mine = self.slot(entry.key)[entry.sub] = Entry(
             entry.key, entry.sub, entry.store_key, entry.value, entry.raw, entry.expires
         )
+        mine.made = entry.made
         return mine
 
     def merge(self) -> None:

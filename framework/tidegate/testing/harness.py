@@ -30,7 +30,7 @@ from tidegate.functions.service import Service, ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition
 from tidegate.keys import decode_key, encode_key
-from tidegate.logs.base import Headers, LogRecord, TopicPartition
+from tidegate.logs.base import Headers, LogRecord, NewRecord, Records, TopicPartition
 from tidegate.query.pages import Entry
 from tidegate.query.views import ServiceView, TaskView
 from tidegate.settings import Settings, resolve
@@ -118,6 +118,27 @@ class AppHarness:
         raw = definition.codec.encode(value)
         self.send_raw(topic, key=key_bytes, value=raw, timestamp=timestamp, headers=headers, settle=settle)
 
+    def send_many(
+        self,
+        topic: TopicName,
+        values: Iterable[Any],
+        *,
+        key: Callable[[Any], Any] | None = None,
+        timestamp: Instant | None = None,
+        settle: bool = True,
+    ) -> None:
+        """Append values in one transaction. key: from a value to its key, else the topic's own function."""
+        definition = self._topic(topic)
+        when = self.clock.now() if timestamp is None else to_instant(timestamp)
+        records: dict[TopicPartition, list[NewRecord]] = {}
+        for value in values:
+            key_bytes = encode_key(key(value)) if key is not None else definition.key_of(value)
+            target = TopicPartition(definition.name, definition.partition_for(key_bytes or b""))
+            records.setdefault(target, []).append((key_bytes, definition.codec.encode(value), when, ()))
+        self.run(self._append(records))
+        if settle:
+            self.settle()
+
     def send_raw(
         self,
         topic: TopicName,
@@ -134,13 +155,13 @@ class AppHarness:
         number = definition.partition_for(key or b"") if partition is None else partition
         when = self.clock.now() if timestamp is None else to_instant(timestamp)
         target = TopicPartition(definition.name, number)
-        self.run(self._append(target, (key, value, when, tuple(headers))))
+        self.run(self._append({target: [(key, value, when, tuple(headers))]}))
         if settle:
             self.settle()
 
-    async def _append(self, target: TopicPartition, record: tuple[bytes | None, bytes | None, int, Headers]) -> None:
+    async def _append(self, records: Records) -> None:
         writer = await self.log.writer()
-        await writer.append({target: [record]})
+        await writer.append(records)
         await writer.close()
 
     # -- time --------------------------------------------------------------------------------------------------------

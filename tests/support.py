@@ -1,0 +1,71 @@
+"""One service on a bench: the shortest way to see what a handler does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tidegate import App
+from tidegate.engine.markers import CommitMarker, decode_marker
+from tidegate.state.layout import MARKER
+from tidegate.testing import AppHarness, SentRecord
+
+__all__ = ("Bench",)
+
+Handler = Callable[..., Any]
+
+
+class Bench(AppHarness):
+    """An app with one service, called `service`, from the topic `events` (any JSON) to the topic `out`."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        timers: Mapping[str | None, Handler] | None = None,
+        service: Mapping[str, Any] | None = None,
+        topic: Mapping[str, Any] | None = None,
+        app: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """timers: handlers by name. service, topic, app: more arguments for app.process, app.topic and App."""
+        self.app = App("bench", **(app or {}))
+        self.events = self.app.topic("events", **(topic or {}))
+        self.out = self.app.topic("out")
+        self.service = self.app.process(self.events, to=self.out, name="service", **(service or {}))(handler)
+        for name, on_timer in (timers or {}).items():
+            self.service.on_timer(name)(on_timer)
+        self._changes_seen = 0
+        super().__init__(self.app, **options)
+
+    def put(self, key: Any, event: Any = 0, **options: Any) -> None:
+        """Send one event."""
+        self.send(self.events, event, key=key, **options)
+
+    def put_all(self, pairs: Iterable[tuple[Any, Any]], **options: Any) -> None:
+        """Send many events, each with its key, in one transaction."""
+        known = list(pairs)
+        keys = iter(known)
+        self.send_many(self.events, [event for _, event in known], key=lambda _: next(keys)[0], **options)
+
+    def put_quietly(self, key: Any, event: Any = 0, **options: Any) -> None:
+        """Send one event, and do not wait for handlers that wait."""
+        self.send(self.events, event, key=key, settle=False, **options)
+        self.settle(wait=False)
+
+    def value(self, name: str, key: Any = None) -> Any:
+        return self.state(self.service, name, key)
+
+    @property
+    def changelog(self) -> list[SentRecord]:
+        return self.records("bench.service.changelog")
+
+    def changes(self) -> list[SentRecord]:
+        """What was written to the changelog since the last call, besides the markers."""
+        seen, self._changes_seen = self._changes_seen, len(self.changelog)
+        return [record for record in self.changelog[seen:] if record.key != MARKER]
+
+    @property
+    def marker(self) -> CommitMarker:
+        """The last commit's."""
+        return decode_marker([record.value for record in self.changelog if record.key == MARKER][-1])
