@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -171,6 +172,7 @@ class Host:
         began = time.perf_counter()
         self.reports = await self.engine.open_tasks()
         took = (time.perf_counter() - began) * 1000
+        _calm_collector()
         self._opened.set()
         plan, tasks = self.plan, self.tasks
         services = ", ".join(f"{name} × {service.tasks}" for name, service in plan.services.items())
@@ -218,6 +220,15 @@ class Host:
         if self._running is not None and not self._running.done():
             self._running.cancel()
             await asyncio.wait((self._running,))
+
+
+def _calm_collector() -> None:
+    """Python's collector walks over all live objects whenever a few thousand more have come than gone, and here there
+    are always some hundred thousand values in memory, none of them garbage. Measured with 100 k keys: a fifth of the
+    throughput, and pauses of 50 ms. What is loaded now is never looked at again, the rest seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 async def _answers(directory: Path) -> bool:
