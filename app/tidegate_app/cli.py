@@ -1,0 +1,104 @@
+"""The command line. Each command's module is imported when it is used, and what it needs when it runs: `--help` is
+quick, and only commands that are about an app pay for importing it."""
+
+from __future__ import annotations
+
+import difflib
+import signal
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from tidegate_app.failures import report
+from tidegate_app.options import debug_option
+from tidegate_app.output import silence_stdout
+
+__all__ = ("COMMANDS", "cli", "main")
+
+COMMANDS = {
+    "new": "Start a project: an app that runs, with a test.",
+    "worker": "Run an app's services.",
+    "send": "Send JSON lines from stdin to a topic.",
+    "tail": "Print a topic's committed records as JSON lines.",
+    "topics": "List an app's topics.",
+    "services": "List an app's services, and how far behind they are.",
+    "state": "Look into the committed state of a service.",
+    "reset": "Forget an app's state and start anew from its input.",
+    "config": "Show every setting, its value, and where that comes from.",
+}
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"tidegate_app.commands.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        import tidegate
+
+        click.echo(f"tidegate {tidegate.__version__}")
+        context.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="An APP is package.module:app, package.module, or a file: hello.py. Settings come from flags, then from "
+    "TIDEGATE_... variables, then from App(...): see 'tidegate config'.",
+)
+@debug_option
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
+def cli() -> None:
+    """Keyed, durable, exactly-once services as async functions.
+
+    \b
+    tidegate new hello && cd hello     a project that runs
+    tidegate worker app.py             run its services
+    tidegate --help, tidegate send --help, ...
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; exit with 0, 1 for an error, 2 for a wrong command line."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does, in order
+    try:
+        result: Any = cli.main(arguments, prog_name="tidegate", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Stopped.", err=True)
+        return 130
+    except BrokenPipeError:
+        silence_stdout()
+        return 0
+    except Exception as error:
+        report(error)
+        return 1
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,54 @@
+"""tidegate config"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import SETTING_NAMES, json_option, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.command("config")
+@click.argument("app", metavar="[APP]", required=False)
+@setting_flags(*SETTING_NAMES)
+@json_option
+def command(app: str | None, as_json: bool, **options: Any) -> None:
+    """Show every setting, its value, and where that comes from.
+
+    A flag wins over the environment, which wins over App(...), which wins over the default. Without an APP, what its
+    code says is left out.
+
+    \b
+    tidegate config hello.py
+    TIDEGATE_COMMIT_INTERVAL=1 tidegate config hello.py --data /var/lib/hello
+    """
+    from tidegate.settings import resolve, variable
+    from tidegate_app.loading import load_app
+    from tidegate_app.output import print_json, print_table
+    from tidegate_app.reference import fields
+
+    flags = take_flags(options)
+    resolved = load_app(app).define().resolve(flags) if app else resolve({}, flags)
+    values = {name: getattr(resolved.settings, name) for name in SETTING_NAMES}
+    if as_json:
+        shown = {
+            name: {
+                "value": value if isinstance(value, int | float) else str(value),
+                "source": resolved.sources[name],
+                "variable": variable(name),
+                "description": fields()[name].metadata["description"],
+            }
+            for name, value in values.items()
+        }
+        print_json(shown)
+        return
+    print_table(
+        ("setting", "value", "from", "variable", "what it does"),
+        [
+            (name, str(value), resolved.sources[name], variable(name), fields()[name].metadata["description"])
+            for name, value in values.items()
+        ],
+    )

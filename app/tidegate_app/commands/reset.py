@@ -1,0 +1,36 @@
+"""tidegate reset"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.command("reset")
+@app_argument
+@click.option("--outputs", is_flag=True, help="Also empty the topics that services write, dead letters included.")
+@click.option("--all", "everything", is_flag=True, help="Also empty the input topics: nothing is left.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@setting_flags("broker", "data")
+def command(app: str, outputs: bool, everything: bool, yes: bool, **options: Any) -> None:
+    """Forget the state, timers and positions of all services of an APP, and start anew from its input topics.
+
+    Topics between services are emptied, too, since they fill again. Topics that are only written keep what they have,
+    and get it once more, unless --outputs is given. A running worker does this and goes on.
+
+    \b
+    tidegate reset hello.py
+    tidegate reset hello.py --outputs --yes
+    """
+    import asyncio
+
+    from tidegate_app.loading import load_app
+    from tidegate_app.resetting import Resetting
+
+    resetting = Resetting(load_app(app).define(), take_flags(options), outputs=outputs, everything=everything)
+    asyncio.run(resetting.run(ask=not yes))

@@ -1,0 +1,43 @@
+"""tidegate send"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.command("send")
+@app_argument
+@click.argument("topic")
+@click.option("--key", "field", metavar="FIELD", help="Take each record's key from this field of its value.")
+@click.option(
+    "--records",
+    "envelopes",
+    is_flag=True,
+    help='Lines are records: {"value": ..., "key": ..., "timestamp": ..., "headers": {...}}, as tail prints them.',
+)
+@click.option("--skip-bad", is_flag=True, help="Leave out lines that are wrong, count them, and go on.")
+@setting_flags("broker", "data")
+def command(app: str, topic: str, field: str | None, envelopes: bool, skip_bad: bool, **options: Any) -> None:
+    """Send JSON lines from stdin to a TOPIC of an APP.
+
+    Each line is a value, checked against the topic's type and keyed by the topic's own function. At a line that is
+    wrong it stops, having sent everything before it. Works beside a running worker and without one.
+
+    \b
+    echo '{"name": "ann"}' | tidegate send hello.py greetings
+    tidegate send hello.py greetings < greetings.jsonl
+    tidegate tail old.py greetings --from-beginning --until-end | tidegate send new.py greetings --records
+    """
+    import asyncio
+
+    from tidegate_app.loading import load_app
+    from tidegate_app.sending import Sending
+
+    sending = Sending(load_app(app).define(), take_flags(options), topic, skip_bad=skip_bad)
+    asyncio.run(sending.run(field, envelopes))

@@ -1,0 +1,54 @@
+"""tidegate services"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, json_option, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.command("services")
+@app_argument
+@json_option
+@setting_flags("broker", "data")
+def command(app: str, as_json: bool, **options: Any) -> None:
+    """List the services of an APP: inputs, outputs, states, timers, tasks, what happens to bad records.
+
+    If a worker runs, also the lag: how many offsets of its inputs a service has not handled yet.
+
+    \b
+    tidegate services hello.py
+    tidegate services hello.py --json | jq '.[] | {name, lag}'
+    """
+    import asyncio
+
+    from tidegate_app.listing import list_services
+    from tidegate_app.loading import load_app
+    from tidegate_app.output import note, print_json, print_table
+
+    rows, worker = asyncio.run(list_services(load_app(app).define(), take_flags(options)))
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("service", "inputs", "outputs", "states", "timers", "errors", "tasks", "lag"),
+        [
+            (
+                row["name"],
+                "\n".join(row["inputs"]),
+                "\n".join(row["outputs"]),
+                "\n".join(f"{name}: {state}" for name, state in row["states"].items()),
+                "\n".join(row["timers"]),
+                row["errors"],
+                str(row["tasks"]),
+                "" if row["lag"] is None else f"{row['lag']:,}",
+            )
+            for row in rows
+        ],
+        right=("tasks", "lag"),
+    )
+    note(f"Run by {worker}." if worker else "No worker runs: 'tidegate worker' starts one.")

@@ -1,0 +1,106 @@
+"""tidegate state"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.group("state")
+def command() -> None:
+    """Look into the committed state of a service, as JSON.
+
+    Beside a running worker it asks the worker. Without one it reads the data directory itself, after the same recovery
+    that a worker does.
+    """
+
+
+@command.command("get")
+@app_argument
+@click.argument("service")
+@click.argument("state")
+@click.argument("key", required=False)
+@setting_flags("broker", "data")
+def get(app: str, service: str, state: str, key: str | None, **options: Any) -> None:
+    """Print the value of a KEY in a STATE of a SERVICE; exit with 1 if there is none.
+
+    A key is text as it is, a number as digits, anything else as JSON. A state that belongs to tasks has no key.
+
+    \b
+    tidegate state get hello.py greeter seen ann
+    """
+    import asyncio
+
+    from tidegate.errors import UsageError
+    from tidegate_app.loading import load_app
+    from tidegate_app.looking import Looking
+    from tidegate_app.output import write_lines
+
+    looking = Looking(load_app(app).define(), take_flags(options), service)
+    found, value = asyncio.run(looking.get(state, key))
+    if not found:
+        raise UsageError(f"{service}.{state} has no value for the key {key!r}")
+    write_lines([value])
+
+
+@command.command("list")
+@app_argument
+@click.argument("service")
+@click.argument("state")
+@click.argument("prefix", required=False, default="", metavar="[KEY-PREFIX]")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Exit after so many keys.")
+@setting_flags("broker", "data")
+def list_(app: str, service: str, state: str, prefix: str, limit: int | None, **options: Any) -> None:
+    """Print all keys of a STATE of a SERVICE with their values, as JSON lines in the order of the keys' bytes.
+
+    \b
+    tidegate state list hello.py greeter seen
+    tidegate state list hello.py greeter seen an --limit 10
+    """
+    import asyncio
+
+    from tidegate_app.loading import load_app
+    from tidegate_app.looking import Looking
+
+    looking = Looking(load_app(app).define(), take_flags(options), service)
+    asyncio.run(_print(looking.list(state, prefix), limit))
+
+
+@command.command("timers")
+@app_argument
+@click.argument("service")
+@click.argument("key", required=False)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Exit after so many timers.")
+@setting_flags("broker", "data")
+def timers(app: str, service: str, key: str | None, limit: int | None, **options: Any) -> None:
+    """Print the timers that are set in a SERVICE, of one KEY or of all, as JSON lines.
+
+    \b
+    tidegate state timers hello.py greeter ann
+    """
+    import asyncio
+
+    from tidegate_app.loading import load_app
+    from tidegate_app.looking import Looking
+
+    looking = Looking(load_app(app).define(), take_flags(options), service)
+    asyncio.run(_print(looking.timers(key), limit))
+
+
+async def _print(lines: Any, limit: int | None) -> None:
+    from contextlib import aclosing
+
+    from tidegate_app.output import write_lines
+
+    async with aclosing(lines):
+        printed = 0
+        async for line in lines:
+            write_lines([line])
+            printed += 1
+            if printed == limit:
+                return

@@ -1,0 +1,53 @@
+"""tidegate topics"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, json_option, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.command("topics")
+@app_argument
+@click.option("--all", "internal", is_flag=True, help="Also the topics that Tidegate made for itself.")
+@json_option
+@setting_flags("broker", "data")
+def command(app: str, internal: bool, as_json: bool, **options: Any) -> None:
+    """List the topics of an APP: partitions, records, how long they are kept, who writes and reads them.
+
+    Records are counted by offsets, which have gaps: there are at most so many.
+
+    \b
+    tidegate topics hello.py
+    tidegate topics hello.py --all --json | jq '.[].name'
+    """
+    import asyncio
+
+    from tidegate_app.listing import list_topics
+    from tidegate_app.loading import load_app
+    from tidegate_app.output import print_json, print_table
+
+    rows = asyncio.run(list_topics(load_app(app).define(), take_flags(options), internal=internal))
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("topic", "partitions", "records", "type", "kept", "written by", "read by"),
+        [
+            (
+                row["name"],
+                str(row["partitions"]),
+                f"{row['records']:,}" if row["created"] else "not created yet",
+                row["type"],
+                row["kept"],
+                ", ".join(row["written_by"]),
+                ", ".join(row["read_by"]),
+            )
+            for row in rows
+        ],
+        right=("partitions", "records"),
+    )

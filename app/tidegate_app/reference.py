@@ -1,0 +1,63 @@
+"""Prints docs/configuration.md, from what the settings say about themselves: python -m tidegate_app.reference"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tidegate.settings import Settings, variable
+
+__all__ = ("fields", "reference")
+
+_INTRODUCTION = """\
+# Configuration
+
+Every setting can be given in three ways. A flag wins over the environment, which wins over `App(...)`, which wins over
+the default:
+
+```console
+$ tidegate worker hello.py --commit-interval 0.5
+$ TIDEGATE_COMMIT_INTERVAL=0.5 tidegate worker hello.py
+```
+
+```python
+app = App("hello", commit_interval=0.5)
+```
+
+`tidegate config hello.py` shows what holds, and why. None of the settings changes what services compute.
+
+This page is made from the settings themselves by `make docs`.
+"""
+
+_SECTIONS = {"log": "The log", "state": "State", "engine": "The engine", "worker": "The worker"}
+
+
+def fields() -> Mapping[str, dataclasses.Field[Any]]:
+    return {item.name: item for item in dataclasses.fields(Settings)}
+
+
+def reference() -> str:
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield _INTRODUCTION
+    for section, title in _SECTIONS.items():
+        yield f"## {title}\n"
+        yield "| setting | default | flag | variable | what it does |"
+        yield "|---|---|---|---|---|"
+        for item in fields().values():
+            if item.metadata["section"] == section:
+                yield _row(item)
+        yield ""
+
+
+def _row(item: dataclasses.Field[Any]) -> str:
+    default = f"`{item.default}`" if str(item.default) else "none"
+    flag = f"`--{item.name.replace('_', '-')}`"
+    return f"| `{item.name}` | {default} | {flag} | `{variable(item.name)}` | {item.metadata['description']} |"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
