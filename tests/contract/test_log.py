@@ -249,6 +249,23 @@ async def test_what_a_fenced_writer_began_is_decided_before_its_successor_starts
     assert await ends(log) == before
 
 
+async def test_a_writer_is_had_at_once_while_others_append_without_a_break(log: Log) -> None:
+    async def append(number: int) -> None:
+        writer = await log.writer(f"busy-{number}")
+        while True:
+            await writer.append({A0: new(b"x")})
+            await asyncio.sleep(0)
+
+    busy = [asyncio.create_task(append(number)) for number in range(5)]
+    await asyncio.sleep(0.05)
+    for _ in range(5):
+        writer = await asyncio.wait_for(log.writer("task-0"), 5)
+        await asyncio.wait_for(writer.append({A1: new(b"y")}), 5)
+    for task in busy:
+        task.cancel()
+    await asyncio.wait(busy)
+
+
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 

@@ -87,12 +87,13 @@ class GroupCommit:
         return done
 
     async def drain(self) -> None:
-        """Wait until all that is written is synced, or has failed."""
-        while self._syncing is not None:
-            await asyncio.wait((self._syncing,))
+        """Wait until what is written by now is synced. What others append meanwhile need not be."""
+        if self._syncing is not None:
+            await self.begin_sync()
 
     async def close(self) -> None:
-        await self.drain()
+        if self._syncing is not None:
+            await asyncio.wait((self._syncing,))
         self._thread.shutdown()
 
     def fail(self, error: Exception) -> LogError:

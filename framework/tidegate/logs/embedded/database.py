@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from tidegate.errors import LogError, LogUnavailableError, StorageFullError
 from tidegate.logs.embedded.blocks import encode_row
 from tidegate.logs.embedded.options import EmbeddedOptions
 
-__all__ = ("Changes", "is_stall", "no_stall", "open_beside", "open_database", "scan", "translated")
+__all__ = ("Changes", "close_database", "is_stall", "no_stall", "open_beside", "open_database", "scan", "translated")
+
+logger = logging.getLogger(__name__)
 
 
 class Changes:
@@ -102,6 +105,14 @@ def _open(directory: Path, settings: Options, access: AccessType) -> Rdict:
         return Rdict(str(directory / "log"), settings, access_type=access)
     except Exception as error:
         raise translated(error, directory) from error
+
+
+def close_database(database: Rdict) -> None:
+    """RocksDB complains if it could not write something before; that was reported then. It is closed all the same."""
+    try:
+        database.close()
+    except Exception:
+        logger.warning("the log's database was closed with an error", exc_info=True)
 
 
 def no_stall() -> WriteOptions:

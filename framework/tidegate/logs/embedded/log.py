@@ -22,7 +22,7 @@ from tidegate.logs.embedded.blocks import (
     topic_key,
 )
 from tidegate.logs.embedded.commit import GroupCommit
-from tidegate.logs.embedded.database import Changes, open_database, translated
+from tidegate.logs.embedded.database import Changes, close_database, open_database, translated
 from tidegate.logs.embedded.lock import OwnerLock
 from tidegate.logs.embedded.maintenance import Maintenance
 from tidegate.logs.embedded.options import EmbeddedOptions
@@ -77,8 +77,10 @@ class EmbeddedLog:
             self._commits = GroupCommit(self._database, self.directory, self._wakeups)
             self._maintenance = Maintenance(self)
             self._maintenance.start()
-        except BaseException:
+        except BaseException as error:
             await self.stop()
+            if isinstance(error, Exception) and not isinstance(error, LogError):
+                raise translated(error, self.directory) from error
             raise
 
     async def stop(self) -> None:
@@ -87,7 +89,7 @@ class EmbeddedLog:
         if self._commits is not None:
             await self._commits.close()
         if self._database is not None:
-            await asyncio.to_thread(self._database.close)
+            await asyncio.to_thread(close_database, self._database)
         self._database = self._commits = self._maintenance = None
         self._lock.release()
         self._topics.clear()
@@ -151,7 +153,9 @@ class EmbeddedLog:
 
     async def clean(self) -> None:
         """Do now all that retention and compaction ask for, and give the space back."""
-        await self.maintenance.run(at_once=True)
+        await self.maintenance.expire()
+        await self.maintenance.clean(at_once=True)
+        await self.maintenance.reclaim(at_once=True)
 
     # -- readers and writers ------------------------------------------------------------------------------------------
 

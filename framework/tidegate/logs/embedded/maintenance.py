@@ -1,10 +1,9 @@
-"""What the log does besides: retention, compaction, giving space back. One task, in small steps."""
+"""What the log does besides: retention, compaction, giving space back. In the background, in small steps."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from rocksdict import Rdict
@@ -36,57 +35,61 @@ class Maintained(Protocol):
 
 
 class Maintenance:
+    """Three jobs, each now and then. None waits for another: a long pass of the cleaner must not delay retention."""
+
     def __init__(self, log: Maintained) -> None:
         self._log = log
         self.reclaimer = Reclaimer(log.database, log.options)
         self._retention = Retention(log.commits, self.reclaimer)
         self._cleaner = Cleaner(log.database, log.commits, log.options)
-        self._one_at_a_time = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._cleaning = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         self.reclaimer.add_leftovers(self._in_use())
-        self._task = asyncio.create_task(self._run_now_and_then(), name="tidegate-log-maintenance")
+        self._tasks = [asyncio.create_task(self._repeat(job)) for job in (self.expire, self.clean, self.reclaim)]
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self.reclaimer.stop()
 
-    async def run(self, *, at_once: bool = False) -> None:
-        """Look after every partition once; `at_once`, even where it is not worth it yet."""
-        async with self._one_at_a_time:
+    async def expire(self) -> None:
+        """Drop what retention allows to be dropped."""
+        for partition in list(self._log.partitions.values()):
+            if partition.expires:
+                await self._retention.expire(partition, self._log.now())
+
+    async def clean(self, *, at_once: bool = False) -> None:
+        """Compact what is worth it; `at_once`, everything."""
+        async with self._cleaning:
             for partition in list(self._log.partitions.values()):
-                await self._look_after(partition, at_once)
-            await self.reclaimer.run(self._in_use(), at_once=at_once)
+                if partition.spec.compact and (at_once or self._cleaner.is_due(partition)):
+                    await self._clean(partition, at_once)
+
+    async def reclaim(self, *, at_once: bool = False) -> None:
+        """Give back the space of what was dropped, if that is worth it; `at_once`, in any case."""
+        await self.reclaimer.run(self._in_use(), at_once=at_once)
+
+    async def _clean(self, partition: Partition, at_once: bool) -> None:
+        """As many passes as it takes to clean all that is there now."""
+        end = partition.row.end
+        while not partition.deleted:
+            removed = await self._cleaner.clean(partition, self._log.now(), at_once=at_once)
+            self.reclaimer.add(partition.blocks, removed)
+            if partition.row.clean_to >= end:
+                break
 
     def _in_use(self) -> int:
         return sum(partition.row.bytes for partition in self._log.partitions.values())
 
-    async def _look_after(self, partition: Partition, at_once: bool) -> None:
-        now = self._log.now()
-        if partition.expires:
-            await self._retention.expire(partition, now)
-        elif partition.spec.compact:
-            await self._clean(partition, now, at_once)
-
-    async def _clean(self, partition: Partition, now: int, at_once: bool) -> None:
-        """As many passes as it takes to clean all that is there now."""
-        end = partition.row.end
-        if at_once or self._cleaner.is_due(partition):
-            while True:
-                removed = await self._cleaner.clean(partition, now, at_once=at_once)
-                self.reclaimer.add(partition.blocks, removed)
-                if partition.deleted or partition.row.clean_to >= end:
-                    break
-
-    async def _run_now_and_then(self) -> None:
+    async def _repeat(self, job: Callable[[], Awaitable[None]]) -> None:
         """An error stops the log: without retention and compaction it would grow until the disk is full."""
         while self._log.commits.error is None:
             await asyncio.sleep(self._log.options.maintenance_interval)
             try:
-                await self.run()
+                await job()
             except Exception as error:
                 self._log.commits.fail(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import Final
 
 from rocksdict import Rdict, RdictIter
 
@@ -13,26 +14,28 @@ from tidegate.logs.records import Record
 
 __all__ = ("fetch",)
 
+FETCH_BYTES: Final = 1 << 20
+"""How much is fetched of a partition at a time, as it is stored."""
+
 _offset = attrgetter("offset")
 
 
 def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -> tuple[Sequence[Record], int]:
-    """Records of the partition with this prefix from `position` to `end`, whole blocks until there are `limit`.
+    """Records of the partition with this prefix from `position` to `end`, whole blocks until there are `limit`, or
+    enough bytes.
 
     An iterator is made for each call: it costs a microsecond, and one that is kept holds on to deleted files."""
     iterator = database.iter()
-    records = _seek(iterator, blocks, position)
+    records, size = _seek(iterator, blocks, position), 0
     while iterator.valid():
         key = iterator.key()
         if not key.startswith(blocks) or (base := offset_of(key)) >= end:
             break
-        if len(records) >= limit:
+        if len(records) >= limit or size >= FETCH_BYTES:
             return records, base
-        block = decode_block(iterator.value()).records
-        if records:
-            records += block
-        else:
-            records = block
+        packed = iterator.value()
+        size += len(packed)
+        records += decode_block(packed).records
         iterator.next()
     else:
         iterator.status()  # raises if it is an error that ended it

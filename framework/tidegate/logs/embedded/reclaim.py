@@ -18,6 +18,7 @@ class Reclaimer:
         self._options = options
         self._bytes = 0
         self._prefixes: set[bytes] = set()
+        self._one_at_a_time = asyncio.Lock()
         self._compacting: asyncio.Future[None] | None = None
 
     def add(self, prefix: bytes, size: int) -> None:
@@ -33,11 +34,12 @@ class Reclaimer:
         """Compact where something was removed, if it is worth it. In a thread: rocksdict lets go of the GIL."""
         if self._bytes < max(self._options.reclaim_bytes, in_use // 2) and not at_once:
             return
-        prefixes, self._prefixes, self._bytes = self._prefixes, set(), 0
-        for prefix in prefixes:
-            compact = asyncio.to_thread(self._database.compact_range, prefix, after(prefix))
-            self._compacting = asyncio.ensure_future(compact)
-            await asyncio.shield(self._compacting)
+        async with self._one_at_a_time:
+            prefixes, self._prefixes, self._bytes = self._prefixes, set(), 0
+            for prefix in prefixes:
+                compact = asyncio.to_thread(self._database.compact_range, prefix, after(prefix))
+                self._compacting = asyncio.ensure_future(compact)
+                await asyncio.shield(self._compacting)
 
     async def stop(self) -> None:
         """The database cannot be closed while a thread is inside."""
