@@ -1,0 +1,55 @@
+"""What the documentation says about the code is so."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tidegate.engine.metrics import Metrics
+
+DOCS = ROOT / "docs"
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_METRIC = re.compile(r"`(tidegate_\w+)`")
+
+
+def named_tests() -> list[tuple[str, str]]:
+    return sorted(set(_TEST.findall((DOCS / "guarantees.md").read_text())))
+
+
+def tests_in(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, functions) and node.name.startswith("test_")}
+
+
+@pytest.mark.parametrize(("path", "name"), named_tests(), ids=lambda part: part)
+def test_the_tests_that_prove_the_guarantees_exist(path: str, name: str) -> None:
+    assert (ROOT / path).is_file(), f"docs/guarantees.md names {path}, which does not exist"
+    assert name in tests_in(ROOT / path), f"docs/guarantees.md names {name}, which is not in {path}"
+
+
+def test_every_guarantee_names_a_test() -> None:
+    text = (DOCS / "guarantees.md").read_text()
+    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
+    assert sections
+    assert [section.splitlines()[0] for section in sections if not _TEST.search(section)] == []
+
+
+def test_every_metric_is_described() -> None:
+    described = set(_METRIC.findall((DOCS / "operations.md").read_text()))
+    exposed = {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in Metrics().registry.collect()
+    }
+    assert described == exposed
+
+
+def test_the_two_commands_are_in_the_readme_word_for_word() -> None:
+    targets = (ROOT / "Makefile").read_text()
+    readme = (ROOT / "README.md").read_text()
+    for command in ("make run", "make test"):
+        assert re.search(rf"^{command}\b", readme, flags=re.MULTILINE), command
+        assert re.search(rf"^{command.removeprefix('make ')}:", targets, flags=re.MULTILINE), command
