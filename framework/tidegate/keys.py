@@ -41,9 +41,12 @@ def encode_key(key: Any) -> bytes:
     if kind is int:
         return b"%d" % key
     try:
-        return _canonical.encode(key)
+        raw = _canonical.encode(key)
     except (TypeError, ValueError) as error:
         raise EncodeError(f"{key!r} cannot be a key: {error}") from error
+    if raw == b"null":  # None, or a number that JSON does not have
+        raise EncodeError(f"{key!r} cannot be a key")
+    return raw
 
 
 def key_decoder(key_type: Any) -> Callable[[bytes], Any]:

@@ -85,12 +85,17 @@ class _Reader:
             name=self.name,
             kind=self.kind,
             codec=codec_for(stored),
-            key_type=self._argument(0, str) if self.kind == "map" else None,
+            key_type=self._key_type() if self.kind == "map" else None,
             default=default,
             ttl=ttl,
             function=function,
             redistribute=self.options.get(Redistribute, Redistribute()),
         )
+
+    def _key_type(self) -> Any:
+        key_type = self._argument(0, str)
+        codec_for(key_type)  # refuses what cannot be stored
+        return key_type
 
     def _argument(self, index: int, missing: Any = Any) -> Any:
         return self.arguments[index] if index < len(self.arguments) else missing

@@ -136,7 +136,8 @@ class AggregatingState(State, Generic[In, Out]):
 
 
 class OperatorState(State, Generic[T]):
-    """A list per task, not per key; for what belongs to the partition as a whole."""
+    """A list per task, not per key; for what belongs to the partition as a whole. Handlers of different keys overlap,
+    so what one of them does to the list is done to what is there when it ends; to change an item, replace the list."""
 
     __slots__ = ()
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
+from tidegate.codecs import codec_for
 from tidegate.errors import EncodeError
 from tidegate.keys import encode_key, key_decoder
 from tidegate.state.declaration import StateDeclaration
@@ -168,13 +169,14 @@ class LiveAggregating(_Single, AggregatingState[Any, Any]):
 
 
 class LiveMap(Live, MapState[K, V], Generic[K, V]):
-    __slots__ = ("_cells", "_declaration", "_decode", "_journal")
+    __slots__ = ("_cells", "_declaration", "_decode", "_fits", "_journal")
 
     seen: dict[bytes, Entry] | None
 
     def __init__(self, declaration: StateDeclaration, cells: MapCells, journal: Journal) -> None:
         self._declaration, self._cells, self._journal = declaration, cells, journal
         self._decode = key_decoder(declaration.key_type)
+        self._fits = codec_for(declaration.key_type).check
         self.seen = None
 
     def move_to(self, move: Move) -> None:
@@ -193,6 +195,14 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
                 cells.enter(entry, self._journal)
         return entry
 
+    def _at(self, key: Any) -> Entry:
+        """The entry under a key of the handler's own."""
+        if type(key) is not self._declaration.key_type and not self._fits(key):
+            raise EncodeError(
+                f"map {self._declaration.name!r} has keys of {self._declaration.key_type!r}, not {type(key).__name__}"
+            )
+        return self._enter(encode_key(key))
+
     def _live(self) -> Iterator[Entry]:
         for sub, stored in self._cells.subkeys(self._journal.key):
             entry = self._enter(sub, stored)
@@ -200,7 +210,7 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
                 yield entry
 
     def __getitem__(self, key: K) -> V:
-        entry = self._enter(encode_key(key))
+        entry = self._at(key)
         if entry.value is not ABSENT:
             return entry.value  # type: ignore[no-any-return]
         if self._cells.default is None:
@@ -208,7 +218,7 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
         return self._cells.missing(entry)  # type: ignore[no-any-return]
 
     def get(self, key: K, default: Any = None) -> Any:
-        entry = self._enter(encode_key(key))
+        entry = self._at(key)
         return entry.value if self._cells.present(entry) else default
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -216,16 +226,16 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
             raise EncodeError(
                 f"map {self._declaration.name!r} holds {self._cells.codec.type!r}, not {type(value).__name__}"
             )
-        self._cells.assign(self._enter(encode_key(key)), value, self._journal)
+        self._cells.assign(self._at(key), value, self._journal)
 
     def __delitem__(self, key: K) -> None:
-        entry = self._enter(encode_key(key))
+        entry = self._at(key)
         if not self._cells.present(entry):
             raise KeyError(key)
         self._cells.assign(entry, ABSENT, self._journal)
 
     def __contains__(self, key: object) -> bool:
-        return self._cells.present(self._enter(encode_key(key)))
+        return self._cells.present(self._at(key))
 
     def __iter__(self) -> Iterator[K]:
         return (self._decode(entry.sub) for entry in self._live())
@@ -306,13 +316,15 @@ class LiveOperator(Live, OperatorState[T], Generic[T]):
     """A task's own list, kept as one value under an empty key. Whole lists replace each other, so that overlapping
     handlers never see each other's half: a handler that suspended applies its doings to what is there when it ends."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_fixed", "_value")
 
     seen: list[Callable[[list[T]], list[T]]] | None
     """What the running handler has done."""
 
     def __init__(self, value: LiveTaskValue[list[T]]) -> None:
         self._value = value
+        (item_type,) = get_args(value.cells.codec.type)
+        self._fixed = codec_for(item_type).immutable
         self.seen = None
 
     @property
@@ -347,7 +359,10 @@ class LiveOperator(Live, OperatorState[T], Generic[T]):
         self.replace(())
 
     def __iter__(self) -> Iterator[T]:
-        return iter(list(self._value.value or ()))
+        """Copies, if they can change in place: what changes here is the list, not its items."""
+        items = list(self._value.value or ())
+        codec = self.cells.codec
+        return iter(items if self._fixed else codec.decode(codec.encode(items)))
 
     def __len__(self) -> int:
         return len(self._value.value or ())
