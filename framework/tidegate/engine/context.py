@@ -36,7 +36,7 @@ from tidegate.state.overlay import Cells, Entry, Journal, MapCells, PrivateCells
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
 
-__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "Stamp", "StateSpace", "TaskContext")
+__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "Stamp", "StateSpace", "TaskContext", "origin_of", "own_headers")
 
 STAMP_HEADER = "tidegate"
 """On every record that a task emits: app, run, sender, epoch."""
@@ -295,19 +295,11 @@ class TaskContext(Context):
 
     @property
     def headers(self) -> Headers:
-        if self.record is None:
-            return ()
-        return tuple(header for header in self.record.headers if header[0] not in (STAMP_HEADER, ORIGIN_HEADER))
+        return () if self.record is None else own_headers(self.record)
 
     @property
     def origin(self) -> Origin | None:
-        if self.record is None or self.source is None:
-            return None
-        for name, value in self.record.headers:
-            if name == ORIGIN_HEADER:
-                topic, partition, offset = value.decode().rsplit(":", 2)
-                return Origin(topic, int(partition), int(offset))
-        return Origin(self.source.topic, self.source.partition, self.record.offset)
+        return None if self.record is None or self.source is None else origin_of(self.record, self.source)
 
     @property
     def timer(self) -> Timer | None:
@@ -360,6 +352,20 @@ class TaskContext(Context):
         headers = (*self.headers, (ORIGIN_HEADER, where), *self.stamp.headers)
         target = output.sources[output.place(key_bytes)]
         self.emitted.append((target, key_bytes, record.value, self.journal.timestamp, headers))
+
+
+def own_headers(record: LogRecord) -> Headers:
+    """Those that its sender gave it."""
+    return tuple(header for header in record.headers if header[0] not in (STAMP_HEADER, ORIGIN_HEADER))
+
+
+def origin_of(record: LogRecord, source: TopicPartition) -> Origin:
+    """Where a record was read; before it was re-keyed, if it was."""
+    for name, value in record.headers:
+        if name == ORIGIN_HEADER:
+            topic, partition, offset = value.decode().rsplit(":", 2)
+            return Origin(topic, int(partition), int(offset))
+    return Origin(source.topic, source.partition, record.offset)
 
 
 def _name(to: Any) -> str:

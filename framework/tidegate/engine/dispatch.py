@@ -25,7 +25,7 @@ from tidegate.engine.inputs import Chunk, Input
 from tidegate.engine.runner import Runner
 from tidegate.engine.timers import DOMAINS, TimerQueue
 from tidegate.engine.work import Work
-from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MissingKeyError
+from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MissingKeyError, UnknownTimerError
 from tidegate.functions.context import TimeDomain, Timer
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
@@ -135,10 +135,14 @@ class Dispatcher:
     def run(self, budget: float) -> None:
         """Handle what is there for about `budget` seconds."""
         deadline = perf_counter() + budget
-        while self.ready:
-            runner, context = self._idle[-1] if self._idle else self._add_runner()
-            if runner.drive(partial(self._slice, runner, context, deadline)) or perf_counter() >= deadline:
-                return
+        try:
+            while self.ready:
+                runner, context = self._idle[-1] if self._idle else self._add_runner()
+                if runner.drive(partial(self._slice, runner, context, deadline)) or perf_counter() >= deadline:
+                    return
+        except BaseException as error:
+            self.failure = self.failure or error  # the record at fault counts as taken up: nothing may be committed
+            raise
 
     async def close(self) -> None:
         """Cancel the handlers that wait; nothing of them happened."""
@@ -359,11 +363,11 @@ class Dispatcher:
     # -- one piece of work -------------------------------------------------------------------------------------------
     def _perform(self, runner: Runner, context: TaskContext, work: Work) -> bool:
         """Handle a record that had to wait, a repetition, or a timer. False: it has suspended."""
-        coroutine = self._begin(context, work)
-        if coroutine is None:
-            self._done(work)
-            return True
         try:
+            coroutine = self._begin(context, work)
+            if coroutine is None:
+                self._done(work)
+                return True
             yielded = coroutine.send(None)
         except StopIteration:
             self._settle(context, work)
@@ -386,7 +390,10 @@ class Dispatcher:
             return None
         context.begin(work.key, timer.at, None, None, False, timer)
         context.timers.cancel(timer.name)
-        handler, states = bound.timers.get(timer.name) or bound.timers[None]
+        found = bound.timers.get(timer.name) or bound.timers.get(None)
+        if found is None:  # set by an earlier version of the service
+            raise UnknownTimerError(self._definition.name, timer.name)
+        handler, states = found
         return handler(context, timer, *states)  # type: ignore[no-any-return]
 
     def _settle(self, context: TaskContext, work: Work) -> None:
@@ -481,6 +488,7 @@ class Dispatcher:
     # -- failures ----------------------------------------------------------------------------------------------------
     def _unreadable(self, context: TaskContext, input_: Input, record: LogRecord, error: Exception) -> None:
         """A record that no handler ever sees."""
+        context.begin(record.key or b"", record.timestamp, record, input_.source, False)
         if not isinstance(error, DataError):
             if record.value is None:
                 error = DecodeError("the record has no value (it is a tombstone)")

@@ -6,7 +6,7 @@ import enum
 import logging
 import traceback
 
-from tidegate.engine.context import Stamp, TaskContext
+from tidegate.engine.context import Stamp, TaskContext, origin_of, own_headers
 from tidegate.engine.metrics import TaskMetrics
 from tidegate.engine.outputs import Emitted
 from tidegate.engine.work import Work
@@ -83,11 +83,11 @@ def dead_letter_headers(work: Work, error: BaseException) -> Headers:
     if work.timer is not None:
         headers += [("timer", work.timer.name.encode()), ("timer-at", str(work.timer.at).encode())]
     if work.input is not None and work.record is not None:
-        source = work.input.source
+        origin = origin_of(work.record, work.input.source)
         headers += [
-            ("origin-topic", source.topic.encode()),
-            ("origin-partition", str(source.partition).encode()),
-            ("origin-offset", str(work.record.offset).encode()),
-            *work.record.headers,
+            ("origin-topic", origin.topic.encode()),
+            ("origin-partition", str(origin.partition).encode()),
+            ("origin-offset", str(origin.offset).encode()),
+            *own_headers(work.record),
         ]
     return headers

@@ -46,8 +46,9 @@ def dead_letter_topic(app: str, service: ServiceDefinition) -> TopicDefinition |
     policy = service.errors.then if isinstance(service.errors, Retry) else service.errors
     if not isinstance(policy, DeadLetter):
         return None
+    # One partition: they are few, and the shuffles before a service share the topic with it.
     return TopicDefinition(
-        name=f"{app}.{service.rekeys or service.name}.dead-letters", codec=codec_for(bytes), partitions=service.tasks
+        name=f"{app}.{service.rekeys or service.name}.dead-letters", codec=codec_for(bytes), partitions=1
     )
 
 

@@ -42,7 +42,10 @@ class Retry(ErrorPolicy):
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait before the given repetition, the first being 1."""
-        return float(min(self.backoff_ms * self.factor ** (attempt - 1), self.most_ms)) / 1000
+        try:
+            return min(self.backoff_ms * self.factor ** (attempt - 1), self.most_ms) / 1000
+        except OverflowError:
+            return self.most_ms / 1000
 
 
 STOP: Final = Stop()
