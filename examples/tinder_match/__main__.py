@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from time import perf_counter
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -24,6 +25,7 @@ from examples.tinder_match.screen import Screen, line
 from tidegate.errors import TidegateError
 from tidegate.host import Host
 
+T = TypeVar("T")
 _REFRESH = 0.5
 """Seconds between two pictures."""
 _SHOWN = 10
@@ -52,20 +54,16 @@ def main(ctx: click.Context, seconds: float | None, data: Path | None, rate: flo
 
 
 async def _run(seconds: float | None, rate: float, seed: int, plain: bool) -> Summary:
+    """1. Start the app. 2. Send likes and show what becomes of them. 3. Check all of it. 4. Stop the app."""
     async with _started() as recovery:
         host: Host = app.host
         origin = await find_origin(host.log, likes.name, likes.definition.codec.decode)
         generator = Generator(LikeStream(seed, origin), likes.send_many, rate=rate)
-        board = Board(host, generator, recovery)
-        showing = [asyncio.ensure_future(board.watch()), asyncio.ensure_future(_show(board, Console(), plain))]
-        try:
-            await _until_stopped(generator, seconds)
-        finally:
-            for task in showing:
-                task.cancel()
-            await asyncio.gather(*showing, return_exceptions=True)
+        with _stoppable(generator, seconds):
+            async with _shown(Board(host, generator, recovery), plain):
+                await _unless_it_fails(generator.run())
         click.echo(f"Stopped after {generator.sent:,} likes. Checking all {generator.stream.number:,} in the log ...")
-        return await check(host)
+        return await _unless_it_fails(check(host))
 
 
 @contextlib.asynccontextmanager
@@ -78,26 +76,44 @@ async def _started() -> AsyncIterator[Recovery]:
         await app.stop()
 
 
-async def _until_stopped(generator: Generator, seconds: float | None) -> None:
-    """Send likes until it is time, or somebody says so, or the app fails."""
+@contextlib.contextmanager
+def _stoppable(generator: Generator, seconds: float | None) -> Iterator[None]:
+    """By the clock, Ctrl-C or SIGTERM. A second Ctrl-C ends the check, too."""
     loop = asyncio.get_running_loop()
     if seconds is not None:
         loop.call_later(seconds, generator.stop)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, generator.stop)
-    sending = asyncio.ensure_future(generator.run())
-    failing = asyncio.ensure_future(app.wait_until_stopped())
     try:
-        await asyncio.wait((sending, failing), return_when=asyncio.FIRST_COMPLETED)
+        yield
     finally:
-        generator.stop()
-        await asyncio.gather(sending, return_exceptions=True)
-        failing.cancel()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)  # a second one ends the check, too
-    if app.crash_reason is not None:
-        raise app.crash_reason
-    sending.result()
+            loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _shown(board: Board, plain: bool) -> AsyncIterator[None]:
+    showing = asyncio.gather(board.watch(), _show(board, Console(), plain))
+    try:
+        yield
+    finally:
+        showing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await showing
+
+
+async def _unless_it_fails(work: Coroutine[Any, Any, T]) -> T:
+    """Do this while the app runs; if that fails first, its error is raised."""
+    working, failing = asyncio.ensure_future(work), asyncio.ensure_future(app.wait_until_stopped())
+    try:
+        await asyncio.wait((working, failing), return_when=asyncio.FIRST_COMPLETED)
+        if app.crash_reason is not None:
+            raise app.crash_reason
+        return await working
+    finally:
+        for task in (working, failing):
+            task.cancel()
+        await asyncio.gather(working, failing, return_exceptions=True)
 
 
 async def _show(board: Board, console: Console, plain: bool) -> None:

@@ -11,11 +11,12 @@ from random import Random
 from time import monotonic
 
 from examples.tinder_match.app import inbox, matches, matchmaker
-from examples.tinder_match.check import read_inbox, view_of
+from examples.tinder_match.check import read_inbox
 from examples.tinder_match.events import Match
 from examples.tinder_match.fold import Inbox
 from examples.tinder_match.generator import Generator
-from tidegate.host import Host, data_directory
+from tidegate.errors import LogError
+from tidegate.host import Host
 from tidegate.logs.base import TopicPartition
 from tidegate.query.counting import KeyCount, count_keys
 
@@ -45,7 +46,7 @@ class Recovery:
 
 async def recovery_of(host: Host, milliseconds: float) -> Recovery:
     return Recovery(
-        keys=await count_keys(task.store for task in host.engine.tasks.values()),
+        keys=await count_keys(task.store for task in host.tasks.values()),
         replayed=sum(report.recovered.replayed for report in host.reports),
         milliseconds=milliseconds,
     )
@@ -111,8 +112,17 @@ class Board:
 
     async def watch(self) -> None:
         """Follow the topic of matches, from its first one on, until cancelled."""
-        log = self._host.log
-        definition = self._host.engine.plan.topics[matches.name]
+        while True:
+            self._matches = self._earlier = 0
+            self._latest.clear()
+            self._popular.clear()
+            try:
+                await self._follow()
+            except LogError:  # somebody has emptied the topic: it begins anew
+                await asyncio.sleep(0.5)
+
+    async def _follow(self) -> None:
+        log, definition = self._host.log, self._host.plan.topics[matches.name]
         sources = [TopicPartition(matches.name, number) for number in range(definition.partitions)]
         ends = await log.end_offsets(sources)
         reader = log.reader()
@@ -138,19 +148,17 @@ class Board:
         now, last = self._totals(), self._last
         seconds = max(now.at - last.at, 0.001)
         self._rates["likes"].append((now.likes - last.likes) / seconds)
-        self._rates["matches"].append((now.matches - last.matches) / seconds)
+        self._rates["matches"].append(max(0, now.matches - last.matches) / seconds)
         self._rates["commits"].append((now.commits - last.commits) / seconds)
-        ends = await self._host.log.end_offsets(
-            source for task in self._host.engine.tasks.values() for source in task.inputs
-        )
+        tasks = [task for task in self._host.tasks.values() if task.definition.name == matchmaker.name]
+        ends = await self._host.log.end_offsets(source for task in tasks for source in task.inputs)
         self._tasks = [
             TaskLine(
-                number=task.plan.number,
-                rate=(now.handled.get(task.plan.number, 0) - last.handled.get(task.plan.number, 0)) / seconds,
+                number=(number := task.plan.number),
+                rate=(now.handled.get(number, 0) - last.handled.get(number, 0)) / seconds,
                 behind=sum(max(0, ends[source] - input_.position) for source, input_ in task.inputs.items()),
             )
-            for task in self._host.engine.tasks.values()
-            if task.definition.name == matchmaker.name
+            for task in tasks
         ]
         self._last = now
 
@@ -171,7 +179,7 @@ class Board:
         host = self._host
         person = self._somebody()
         return Snapshot(
-            directory=data_directory(host.engine.plan.app, host.settings),
+            directory=host.directory,
             recovery=self._recovery,
             uptime=monotonic() - self._started,
             event_time=self._generator.stream.at,
@@ -182,7 +190,7 @@ class Board:
             popular=self._popular.most_common(_LATEST),
             tasks=self._tasks,
             person=person,
-            inbox=None if person is None else await read_inbox(view_of(host, inbox), person),
+            inbox=None if person is None else await read_inbox(await host.view(inbox.name), person),
         )
 
     def _somebody(self) -> str | None:

@@ -15,12 +15,12 @@ from typing import Any
 from examples.tinder_match.app import inbox, likes, matches, notices
 from examples.tinder_match.events import Match, Notice
 from examples.tinder_match.fold import Expected, Inbox, compare
-from tidegate import Service, Topic
+from tidegate import Topic
 from tidegate.host import Host
 from tidegate.logs.base import TopicPartition
-from tidegate.query.views import ServiceView, TaskView
+from tidegate.query.views import ServiceView
 
-__all__ = ("Summary", "check", "read_all", "read_inbox", "read_inboxes", "settle", "view_of")
+__all__ = ("Summary", "check", "read_all", "read_inbox", "read_inboxes", "settle")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Summary:
 async def check(host: Host) -> Summary:
     await settle(host)
     expected = Expected()
-    for number in range(host.engine.plan.topics[likes.name].partitions):
+    for number in range(host.plan.topics[likes.name].partitions):
         async for like in read_all(host, likes, number):
             expected.add(like)
         expected.remembered.clear()  # all likes of a pair are in one partition: no need to hold what is left
@@ -49,7 +49,7 @@ async def check(host: Host) -> Summary:
 async def settle(host: Host) -> None:
     """Wait until the services have handled and committed everything that the log holds, what they emit included."""
     while True:
-        tasks = host.engine.tasks.values()
+        tasks = host.tasks.values()
         ends = await host.log.end_offsets(source for task in tasks for source in task.inputs)
         behind = any(input_.position < ends[source] for task in tasks for source, input_ in task.inputs.items())
         if not behind and not any(task.ready or task.uncommitted or task.committing for task in tasks):
@@ -59,7 +59,7 @@ async def settle(host: Host) -> None:
 
 async def read_all(host: Host, topic: Topic, *numbers: int) -> AsyncIterator[Any]:
     """The values of a topic, from its start to its present end, partition after partition."""
-    definition = host.engine.plan.topics[topic.name]
+    definition = host.plan.topics[topic.name]
     for number in numbers or range(definition.partitions):
         source = TopicPartition(topic.name, number)
         end = (await host.log.end_offsets([source]))[source]
@@ -74,16 +74,8 @@ async def read_all(host: Host, topic: Topic, *numbers: int) -> AsyncIterator[Any
         await reader.close()
 
 
-def view_of(host: Host, service: Service) -> ServiceView:
-    """The committed state of a service."""
-    definition = host.engine.plan.services[service.name]
-    tasks = [task for task in host.engine.tasks.values() if task.definition.name == service.name]
-    views = (TaskView(number=task.plan.number, store=task.store) for task in tasks)
-    return ServiceView(definition, views, host.clock)
-
-
 async def read_inboxes(host: Host) -> dict[str, Inbox]:
-    view = view_of(host, inbox)
+    view = await host.view(inbox.name)
     inboxes: dict[str, Inbox] = {}
     async for person, other, at in _entries(view, "matches"):
         inboxes.setdefault(person, Inbox()).matches[other] = at
