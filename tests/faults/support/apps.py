@@ -1,0 +1,299 @@
+"""Small apps whose results can be computed by hand. `oracle` says what is right for each.
+
+    ledger     every kind of state; records may wait, and may fail
+    alarms     one timer for each record, by event time or by the clock
+    sessions   timers that move: what a partition does depends on when each fires
+    shuffled   records re-keyed by a field
+    chained    a service behind another, which goes by the time of the first
+    cycle      two services in a circle
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Annotated
+
+import msgspec
+
+from tidegate import (
+    DEAD_LETTER,
+    SKIP,
+    STOP,
+    App,
+    Context,
+    Default,
+    ErrorPolicy,
+    EventTime,
+    ListState,
+    MapState,
+    Monotonic,
+    Timer,
+    ValueState,
+    retry,
+)
+from tidegate.time.watermarks import BoundedOutOfOrderness
+
+__all__ = (
+    "GAP",
+    "KEPT",
+    "LEAD",
+    "PARTITIONS",
+    "RETRIES",
+    "Alarm",
+    "Balance",
+    "Entry",
+    "Hop",
+    "Posting",
+    "Session",
+    "alarms",
+    "chained",
+    "cycle",
+    "dead_letters",
+    "ledger",
+    "note",
+    "retrying",
+    "sessions",
+    "shuffled",
+    "skipping",
+    "stopping",
+)
+
+PARTITIONS = 2
+KEPT = 5
+"""How many items the ledger's list holds."""
+LEAD = 1000
+"""How long after a record its alarm is due, in ms."""
+GAP = 500
+"""A session ends so long after its last record, in ms."""
+RETRIES = 3
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is sent to all of them."""
+
+    id: int
+    key: str
+    amount: int
+    at: int
+    wait: float = 0.0
+    """How long its handler waits, in seconds."""
+    fails: int = 0
+    """How many times its handler fails in one life of a process before it does not."""
+    owner: str = ""
+    """Another key, for those that are re-keyed."""
+    size: int = 0
+    """How many bytes its result carries besides."""
+
+
+class Balance(msgspec.Struct, frozen=True):
+    count: int
+    total: int
+
+
+class Posting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The result of one entry."""
+
+    id: int
+    key: str
+    count: int
+    total: int
+    late: bool = False
+    padding: str = ""
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    id: str
+    key: str
+    number: int
+    """How many have gone off for this key, this one included."""
+
+
+class Session(msgspec.Struct, frozen=True):
+    key: str
+    entries: tuple[int, ...]
+    closed: int
+
+
+class Hop(msgspec.Struct, frozen=True):
+    id: int
+    key: str
+    left: int
+    """How many times it still goes round."""
+
+
+def note(text: str) -> None:
+    """Tell the test something that no transaction takes back."""
+    path = os.environ.get("TIDEGATE_TEST_NOTES")
+    if path:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(descriptor, f"{text}\n".encode())
+        os.close(descriptor)
+
+
+def toil() -> None:
+    """Take some time, as handlers do that compute: so that there is more than a commit or two in a short life."""
+    time.sleep(float(os.environ.get("TIDEGATE_TEST_TOIL", "0")))
+
+
+# -- the ledger -----------------------------------------------------------------------------------------------------
+
+
+def _ledger(name: str, errors: ErrorPolicy = STOP, timeout: float | None = None) -> App:
+    app = App(name, time=EventTime("at"), partitions=PARTITIONS)
+    entries = app.topic("entries", value_type=Entry, key="key")
+    postings = app.topic("postings", value_type=Posting, key="key")
+    failed: dict[int, int] = {}
+
+    def fail_if_told(entry: Entry) -> None:
+        if failed.get(entry.id, 0) < entry.fails and not os.environ.get("TIDEGATE_TEST_MENDED"):
+            failed[entry.id] = failed.get(entry.id, 0) + 1
+            raise RuntimeError(f"entry {entry.id} is told to fail")
+
+    @app.process(entries, to=postings, name="ledger", errors=errors, timeout=timeout)
+    async def post(
+        ctx: Context,
+        entry: Entry,
+        balance: ValueState[Balance | None],
+        last: Annotated[ValueState[list[int]], Default(factory=list)],
+        by_amount: MapState[int, int],
+        history: ListState[int],
+    ) -> None:
+        """Reads and writes before and after it waits, by assignment and in place."""
+        note(f"{entry.id}")
+        toil()
+        known = balance.value or Balance(0, 0)
+        balance.value = Balance(known.count + 1, known.total + entry.amount)
+        last.value = [*last.value, -entry.id]
+        history.append(entry.id)
+        ctx.emit(Posting(entry.id, ctx.key, known.count + 1, known.total + entry.amount, padding="x" * entry.size))
+        if entry.wait:
+            await asyncio.sleep(entry.wait)
+        fail_if_told(entry)
+        last.value = [*last.value[-KEPT:-1], entry.id]
+        last.value[-1] += 1
+        by_amount[entry.amount] = by_amount.get(entry.amount, 0) + 1
+        if len(history) > KEPT:
+            history.popleft()
+
+    return app
+
+
+ledger = stopping = _ledger("ledger")
+skipping = _ledger("skipping", SKIP)
+dead_letters = _ledger("letters", DEAD_LETTER)
+retrying = _ledger("retrying", retry(RETRIES, 0.01, then=DEAD_LETTER))
+
+
+# -- timers ---------------------------------------------------------------------------------------------------------
+
+alarms = App("alarms", time=EventTime("at"), partitions=PARTITIONS)
+_wakes = alarms.topic("entries", value_type=Entry, key="key")
+_rung = alarms.topic("rung", value_type=Alarm, key="key")
+
+
+@alarms.process(_wakes, to=_rung, name="clock")
+async def _clock(ctx: Context, entry: Entry, fired: Annotated[ValueState[int], Default(0)]) -> None:
+    """Even ones by event time, odd ones by the clock."""
+    toil()
+    if entry.wait:
+        await asyncio.sleep(entry.wait)
+    name = f"{entry.id}/{entry.wait}"
+    if entry.id % 2 == 0:
+        ctx.timers.at(entry.at + LEAD, name=name)
+    else:
+        ctx.timers.after(0.02, name=name, time="processing")
+
+
+@_clock.on_timer()
+async def _ring(ctx: Context, timer: Timer, fired: Annotated[ValueState[int], Default(0)]) -> None:
+    number, _, wait = timer.name.partition("/")
+    if float(wait):
+        await asyncio.sleep(float(wait))
+    fired.value += 1
+    ctx.emit(Alarm(number, ctx.key, fired.value))
+
+
+sessions = App(
+    "sessions", time=EventTime("at"), partitions=PARTITIONS, watermark=BoundedOutOfOrderness(by=GAP / 5 / 1000)
+)
+_visits = sessions.topic("entries", value_type=Entry, key="key")
+_closed = sessions.topic("closed", value_type=Session, key="key")
+
+
+@sessions.process(_visits, to=_closed, name="visits")
+async def _visit(ctx: Context, entry: Entry, seen: Annotated[ValueState[tuple[int, ...]], Default(())]) -> None:
+    toil()
+    seen.value = (*seen.value, -entry.id if ctx.late else entry.id)
+    ctx.timers.at(entry.at + GAP, name="end")
+
+
+@_visit.on_timer("end")
+async def _end(ctx: Context, seen: Annotated[ValueState[tuple[int, ...]], Default(())]) -> None:
+    ctx.emit(Session(ctx.key, seen.value, ctx.timestamp))
+    seen.clear()
+
+
+# -- services behind services ---------------------------------------------------------------------------------------
+
+shuffled = App("shuffled", time=EventTime("at"), partitions=PARTITIONS)
+_mixed = shuffled.topic("entries", value_type=Entry, key="key")
+_owned = shuffled.topic("postings", value_type=Posting, key="key")
+
+
+@shuffled.process(_mixed, to=_owned, key_by="owner", name="owners")
+async def _own(ctx: Context, entry: Entry, balance: ValueState[Balance | None]) -> None:
+    known = balance.value or Balance(0, 0)
+    balance.value = Balance(known.count + 1, known.total + entry.amount)
+    ctx.emit(Posting(entry.id, ctx.key, balance.value.count, balance.value.total))
+
+
+chained = App("chained", time=EventTime("at"), watermark=Monotonic(), partitions=PARTITIONS, progress_interval=0.01)
+_first = chained.topic("entries", value_type=Entry, key="key")
+_between = chained.topic("between", value_type=Entry, key="owner")
+_last = chained.topic("rung", value_type=Alarm, key="key")
+_seen = chained.topic("postings", value_type=Posting, key="key")
+
+
+@chained.process(_first, to=_between, name="first")
+async def _pass_on(ctx: Context, entry: Entry, balance: ValueState[Balance | None]) -> None:
+    known = balance.value or Balance(0, 0)
+    balance.value = Balance(known.count + 1, known.total + entry.amount)
+    ctx.emit(entry)
+
+
+@chained.process(_between, to=[_last, _seen], name="second")
+async def _wait_for_time(ctx: Context, entry: Entry, fired: Annotated[ValueState[int], Default(0)]) -> None:
+    """Entries come in order of their time, so none is late, unless time ran ahead of them."""
+    ctx.emit(Posting(entry.id, ctx.key, 0, entry.amount, late=ctx.late), to=_seen)
+    ctx.timers.at(entry.at + LEAD, name=str(entry.id))
+
+
+@_wait_for_time.on_timer()
+async def _time_has_come(ctx: Context, timer: Timer, fired: Annotated[ValueState[int], Default(0)]) -> None:
+    fired.value += 1
+    ctx.emit(Alarm(timer.name, ctx.key, fired.value))
+
+
+cycle = App("cycle", time=EventTime("at"), partitions=PARTITIONS)
+_entering = cycle.topic("entries", value_type=Entry, key="key")
+_round = cycle.topic("round", value_type=Hop, key="key", time=EventTime())
+_back = cycle.topic("back", value_type=Hop, key="key", time=EventTime())
+_arrived = cycle.topic("postings", value_type=Posting, key="key")
+
+
+@cycle.process(_entering, _back, to=[_arrived, _round], name="out")
+async def _out(ctx: Context, thing: Entry | Hop, visits: Annotated[ValueState[int], Default(0)]) -> None:
+    visits.value += 1
+    left = thing.left if isinstance(thing, Hop) else thing.amount
+    if left:
+        ctx.emit(Hop(thing.id, thing.key, left - 1), to=_round)
+    else:
+        ctx.emit(Posting(thing.id, thing.key, 0, 0))
+
+
+@cycle.process(_round, to=_back, name="home")
+async def _home(ctx: Context, hop: Hop, visits: Annotated[ValueState[int], Default(0)]) -> None:
+    visits.value += 1
+    ctx.emit(hop)

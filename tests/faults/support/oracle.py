@@ -1,0 +1,288 @@
+"""What is right: plain folds over what is in the input topics, and the checks that everything else agrees with them.
+
+The truth is the log of the inputs, not what a test meant to send: a sender that is killed does not know whether its last
+record is there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tests.faults.support.apps import GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session
+from tests.faults.support.world import Picture, World
+from tidegate.engine.markers import CommitMarker, decode_marker
+from tidegate.logs.base import LogRecord, TopicPartition
+from tidegate.state.layout import KEYED, MARKER, QUEUE, TIMER, parse_keyed, parse_queue, parse_timer, unpack_due
+
+__all__ = (
+    "check_alarms",
+    "check_chained",
+    "check_cycle",
+    "check_engine",
+    "check_ledger",
+    "check_sessions",
+    "check_shuffled",
+    "keyed_state",
+    "same",
+)
+
+
+def same(world: World, what: str, actual: Any, expected: Any) -> None:
+    """Fail with the first difference, and the seed."""
+    if actual != expected:
+        raise AssertionError(world.told(f"{what} is wrong: {_difference(actual, expected)}"))
+
+
+def _difference(actual: Any, expected: Any) -> str:
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping):
+        for key in sorted({*actual, *expected}, key=repr):
+            if actual.get(key) != expected.get(key):
+                return f"at {key!r}: {_difference(actual.get(key), expected.get(key))}"
+    if isinstance(actual, Sequence) and isinstance(expected, Sequence) and not isinstance(actual, str | bytes):
+        for index, (one, other) in enumerate(zip(actual, expected, strict=False)):
+            if one != other:
+                return f"item {index} is {one!r}, not {other!r} ({len(actual)} items, {len(expected)} expected)"
+        return f"{len(actual)} items instead of {len(expected)}; from there: {actual[len(expected):][:3]!r}"
+    return f"{actual!r} instead of {expected!r}"
+
+
+# -- what holds for every app ---------------------------------------------------------------------------------------
+
+
+def check_engine(world: World, picture: Picture) -> None:
+    """After a drain: the changelog, folded, is the local store; every input is read to its end, nothing is unfinished."""
+    for task in picture.plan.tasks:
+        folded = fold_changelog(picture.topics[task.changelog])
+        store = picture.stores[task.id]
+        kept = {key: value for key, value in store.items() if key[:1] != QUEUE}
+        same(world, f"the store of {task.id} against its changelog", kept, folded)
+        _check_queue(world, task.id, store)
+        _check_marker(world, picture, task.id, decode_marker(folded[MARKER]), [source for _, source in task.sources])
+
+
+def fold_changelog(records: Sequence[LogRecord]) -> dict[bytes, bytes]:
+    state: dict[bytes, bytes] = {}
+    for record in records:
+        if record.value is None:
+            state.pop(record.key or b"", None)
+        else:
+            state[record.key or b""] = record.value
+    return state
+
+
+def _check_queue(world: World, task: str, store: Mapping[bytes, bytes]) -> None:
+    """Every timer in the index is in the queue: otherwise it would never fire."""
+    queued = {parse_queue(key) for key in store if key[:1] == QUEUE}
+    for key, value in store.items():
+        if key[:1] == TIMER:
+            domain, at = unpack_due(value)
+            _, owner, name = parse_timer(key)
+            assert (domain, at, owner, name) in queued, world.told(f"timer {name} of {owner!r} in {task} is not queued")
+
+
+def _check_marker(
+    world: World, picture: Picture, task: str, marker: CommitMarker, sources: Sequence[TopicPartition]
+) -> None:
+    positions = {name: mark.position for name, mark in marker.inputs.items()}
+    ends = {f"{source.topic}:{source.partition}": picture.ends[source] for source in sources}
+    same(world, f"the positions of {task}", positions, ends)
+    unfinished = {name: mark.unfinished for name, mark in marker.inputs.items() if mark.unfinished}
+    same(world, f"what is unfinished in {task}", unfinished, {})
+
+
+def keyed_state(picture: Picture, service: str) -> dict[str, dict[str, dict[bytes, Any]]]:
+    """By state, key and subkey, from the stores of all tasks of a service."""
+    found: dict[str, dict[str, dict[bytes, Any]]] = {}
+    for task, store in picture.stores.items():
+        if task.rpartition(".")[0] != service:
+            continue
+        for key, value in store.items():
+            if key[:1] == KEYED:
+                name, _, owner, sub = parse_keyed(key)
+                found.setdefault(name, {}).setdefault(owner.decode(), {})[sub] = msgspec.json.decode(value)
+    return found
+
+
+def single(state: Mapping[str, Mapping[bytes, Any]]) -> dict[str, Any]:
+    """A state with one value per key."""
+    return {key: entries[b""] for key, entries in state.items()}
+
+
+def entries_of(picture: Picture, topic: str = "entries") -> dict[str, list[Entry]]:
+    """What can be read of the input, by key."""
+    found: dict[str, list[Entry]] = {}
+    for part in picture.partitions(topic):
+        for record in part:
+            try:
+                entry = msgspec.json.decode(record.value or b"", type=Entry)
+            except msgspec.MsgspecError:
+                continue
+            if record.key == entry.key.encode():
+                found.setdefault(entry.key, []).append(entry)
+    return found
+
+
+def timers_left(picture: Picture) -> list[bytes]:
+    return [key for store in picture.stores.values() for key in store if key[:1] == TIMER]
+
+
+# -- the ledger -----------------------------------------------------------------------------------------------------
+
+
+def check_ledger(world: World, picture: Picture, *, given_up: frozenset[int] = frozenset()) -> None:
+    """`given_up`: entries that the error policy lets go."""
+    check_engine(world, picture)
+    postings: dict[str, list[Posting]] = {}
+    state: dict[str, dict[str, dict[bytes, Any]]] = {}
+    for key, entries in entries_of(picture).items():
+        done = [entry for entry in entries if entry.id not in given_up]
+        if done:
+            postings[key] = _post(done)
+            _keep(state, key, done)
+    same(world, "what the ledger emitted", picture.by_key("postings", Posting), postings)
+    same(world, "the ledger's state", keyed_state(picture, "ledger"), state)
+
+
+def _post(entries: Sequence[Entry]) -> list[Posting]:
+    postings, total = [], 0
+    for count, entry in enumerate(entries, 1):
+        total += entry.amount
+        postings.append(Posting(entry.id, entry.key, count, total, padding="x" * entry.size))
+    return postings
+
+
+def _keep(state: dict[str, dict[str, dict[bytes, Any]]], key: str, entries: Sequence[Entry]) -> None:
+    """What the ledger must remember of a key's entries."""
+    last: list[int] = []
+    for entry in entries:
+        last = [*last[-(KEPT - 1) :], entry.id + 1]
+    count, first = len(entries), max(0, len(entries) - KEPT)
+    balance = {"count": count, "total": sum(entry.amount for entry in entries)}
+    amounts = Counter(str(entry.amount).encode() for entry in entries)
+    items = {index.to_bytes(8, "big"): entries[index].id for index in range(first, count)}
+    for name, value in (("balance", {b"": balance}), ("last", {b"": last}), ("by_amount", dict(amounts)), ("history", items)):
+        state.setdefault(name, {})[key] = value
+    state.setdefault("history.bounds", {})[key] = {b"": [first, count]}
+
+
+# -- timers ---------------------------------------------------------------------------------------------------------
+
+
+def check_alarms(world: World, picture: Picture) -> None:
+    """Each record's timer has fired, once. In which order depends on the clock and on who waited."""
+    check_engine(world, picture)
+    _check_rung(world, picture, picture.by_key("rung", Alarm), entries_of(picture), "clock")
+
+
+def _check_rung(
+    world: World, picture: Picture, rung: dict[str, list[Alarm]], entries: dict[str, list[Entry]], service: str
+) -> None:
+    due = {key: sorted(str(entry.id) for entry in own) for key, own in entries.items()}
+    same(world, "which timers fired", {key: sorted(alarm.id for alarm in own) for key, own in rung.items()}, due)
+    numbers = {key: [alarm.number for alarm in own] for key, own in rung.items()}
+    same(world, "how they were counted", numbers, {key: list(range(1, len(own) + 1)) for key, own in due.items()})
+    fired = single(keyed_state(picture, service).get("fired", {}))
+    same(world, "the count in the state", fired, {key: len(own) for key, own in due.items()})
+    same(world, "the timers that are left", timers_left(picture), [])
+
+
+def check_sessions(world: World, picture: Picture) -> None:
+    """Per partition, to the letter: when the watermark passes a timer is decided by the records alone."""
+    check_engine(world, picture)
+    expected: dict[str, list[Session]] = {}
+    for part in picture.partitions("entries"):
+        for session in _fold_sessions([msgspec.json.decode(record.value or b"", type=Entry) for record in part]):
+            expected.setdefault(session.key, []).append(session)
+    same(world, "the sessions", picture.by_key("closed", Session), expected)
+    same(world, "the state of open sessions", keyed_state(picture, "visits"), {})
+    same(world, "the timers that are left", timers_left(picture), [])
+
+
+def _fold_sessions(entries: Sequence[Entry]) -> list[Session]:
+    open_: dict[str, tuple[int, ...]] = {}
+    due: dict[str, int] = {}
+    closed: list[Session] = []
+
+    def pass_time(watermark: float) -> None:
+        for at, key in sorted((at, key) for key, at in due.items() if at <= watermark):
+            closed.append(Session(key, open_.pop(key), at))
+            del due[key]
+
+    watermark = highest = -float("inf")
+    for entry in entries:
+        open_[entry.key] = (*open_.get(entry.key, ()), -entry.id if entry.at <= watermark else entry.id)
+        due[entry.key] = entry.at + GAP
+        highest = max(highest, entry.at)
+        watermark = highest - GAP // 5 - 1
+        pass_time(watermark)
+    pass_time(float("inf"))
+    return closed
+
+
+# -- services behind services ---------------------------------------------------------------------------------------
+
+
+def check_shuffled(world: World, picture: Picture) -> None:
+    """What was read is in the internal topic once, in its order; the rest follows from that."""
+    check_engine(world, picture)
+    internal = "shuffled.owners.entries.by-key"
+    for part in picture.partitions("entries"):
+        sent = [msgspec.json.decode(record.value or b"", type=Entry) for record in part]
+        ids = {entry.id for entry in sent}
+        moved = picture.by_key(internal, Entry)
+        for owner in {entry.owner for entry in sent}:
+            actual = [entry for entry in moved.get(owner, []) if entry.id in ids]
+            same(world, f"what was re-keyed to {owner}", actual, [entry for entry in sent if entry.owner == owner])
+    moved = picture.by_key(internal, Entry)
+    same(world, "how much was re-keyed", sum(map(len, moved.values())), len(picture.values("entries", Entry)))
+    expected = {
+        owner: [Posting(posting.id, owner, posting.count, posting.total) for posting in _post(own)]
+        for owner, own in moved.items()
+    }
+    same(world, "what the owners' service emitted", picture.by_key("postings", Posting), expected)
+    balances = {owner: {"count": own[-1].count, "total": own[-1].total} for owner, own in expected.items()}
+    same(world, "the owners' state", single(keyed_state(picture, "owners")["balance"]), balances)
+
+
+def check_chained(world: World, picture: Picture) -> None:
+    """Nothing is late for the second service, and no timer fires before an earlier record is handled."""
+    check_engine(world, picture)
+    entries = entries_of(picture)
+    between = picture.by_key("between", Entry)
+    sent = sorted((entry for own in entries.values() for entry in own), key=lambda entry: entry.id)
+    passed = sorted((entry for own in between.values() for entry in own), key=lambda entry: entry.id)
+    same(world, "what the first service passed on", passed, sent)
+    seen = [posting for own in picture.by_key("postings", Posting).values() for posting in own]
+    same(world, "what the second service has seen", sorted(p.id for p in seen), [entry.id for entry in sent])
+    same(world, "what was late", [posting for posting in seen if posting.late], [])
+    balances = {key: vars_of(Balance(len(own), sum(e.amount for e in own))) for key, own in entries.items()}
+    same(world, "the first service's state", single(keyed_state(picture, "first")["balance"]), balances)
+    _check_rung(world, picture, picture.by_key("rung", Alarm), between, "second")
+    for key, alarms in picture.by_key("rung", Alarm).items():
+        due = {str(entry.id): entry.at + LEAD for entry in between[key]}
+        times = [due[alarm.id] for alarm in alarms]
+        same(world, f"the order of time for {key}", times, sorted(times))
+
+
+def vars_of(struct: msgspec.Struct) -> Any:
+    return msgspec.to_builtins(struct)
+
+
+def check_cycle(world: World, picture: Picture) -> None:
+    """Each entry goes round as often as it says, and arrives once."""
+    check_engine(world, picture)
+    entries = entries_of(picture)
+    arrived = {key: sorted(posting.id for posting in own) for key, own in picture.by_key("postings", Posting).items()}
+    same(world, "what arrived", arrived, {key: sorted(entry.id for entry in own) for key, own in entries.items()})
+    hops = {key: sum(entry.amount for entry in own) for key, own in entries.items()}
+    expected = sorted((e.id, left) for own in entries.values() for e in own for left in range(e.amount))
+    for topic in ("round", "back"):
+        same(world, f"the hops in {topic}", sorted((hop.id, hop.left) for hop in picture.values(topic, Hop)), expected)
+    home = {key: count for key, count in hops.items() if count}
+    same(world, "the visits at home", single(keyed_state(picture, "home").get("visits", {})), home)
+    out = {key: hops[key] + len(own) for key, own in entries.items()}
+    same(world, "the visits out", single(keyed_state(picture, "out")["visits"]), out)

@@ -1,0 +1,93 @@
+"""kill -9 at every named point, early and late: the transaction is there or not, and nothing is done twice or never."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.conftest import NewWorld
+from tests.faults.support import oracle
+from tests.faults.support.feed import entries
+from tests.faults.support.world import KILLED, Picture, World
+from tidegate.faults import POINTS
+
+COUNT = 300
+TOIL = "0.0003"
+OFTEN = 15
+"""A life of COUNT entries passes most points at least so often."""
+VISITS = {
+    "input.read": 2,
+    "recovery.started": 2,
+    "recovery.marker": 2,
+    "store.flush": 2,
+    "handler.before": 30,
+    "handler.after": 30,
+    "timer.fired": 25,
+}
+"""But these so often."""
+ELSEWHERE = {"log.cleaning", "log.cleaned", "recovery.replaying"}
+"""Points that a plain life does not come to: `test_recovery` and `test_changelogs` bring it there."""
+
+Check = Callable[[World, Picture], None]
+VARIANTS: dict[str, tuple[str, float, Check]] = {
+    "direct": ("ledger", 0.0, oracle.check_ledger),
+    "waiting": ("ledger", 0.3, oracle.check_ledger),
+    "timers": ("sessions", 0.0, oracle.check_sessions),
+    "waiting-timers": ("alarms", 0.3, oracle.check_alarms),
+}
+
+
+def cases() -> list[object]:
+    """Each point once, somewhere, for each kind of handler; the slow ones are the first, the third and the rest."""
+    found: list[object] = []
+    for variant in VARIANTS:
+        for point in sorted(POINTS.keys() - ELSEWHERE):
+            if point == "timer.fired" and "timers" not in variant:
+                continue
+            found.append(pytest.param(variant, point, None, id=f"{variant}-{point}-random"))
+            for visit in (1, 3):
+                if visit <= VISITS.get(point, OFTEN):
+                    name = f"{variant}-{point}-{visit}"
+                    found.append(pytest.param(variant, point, visit, id=name, marks=pytest.mark.slow))
+    return found
+
+
+@pytest.mark.parametrize(("variant", "point", "visit"), cases())
+def test_a_kill_anywhere_loses_nothing_and_repeats_nothing(
+    new_world: NewWorld, seed: int, variant: str, point: str, visit: int | None
+) -> None:
+    dice = random.Random(seed)
+    app, waiting, check = VARIANTS[variant]
+    world = new_world(app, TIDEGATE_TEST_TOIL=TOIL)
+    world.append("entries", entries(seed, COUNT, waiting=waiting))
+
+    visit = visit or dice.randint(1, VISITS.get(point, OFTEN))
+    world.suffer(f"{point}:kill@{visit}", until_end=point != "store.flush")
+    again = world.live(f"{dice.choice(sorted(POINTS))}:kill@{dice.randint(1, 20)}")  # if it comes so far
+    assert again.wait() in (0, KILLED), world.told(again.output)
+    world.drain()
+
+    check(world, world.look())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_kill_after_the_other_loses_nothing_and_repeats_nothing(
+    new_world: NewWorld, seed: int, variant: str
+) -> None:
+    """Each life ends soon after the one before: what a life only notes when it opens must survive its early end."""
+    dice = random.Random(seed)
+    app, waiting, check = VARIANTS[variant]
+    world = new_world(app, TIDEGATE_TEST_TOIL=TOIL)
+    world.append("entries", entries(seed, COUNT, waiting=waiting))
+
+    early = ["handler.before", "commit.appending", "commit.appended", "commit.applied", "recovery.marker"]
+    for _ in range(12):
+        point = dice.choice(early)
+        life = world.live(f"{point}:kill@{dice.randint(1, VISITS.get(point, 6))}")
+        assert life.wait() in (0, KILLED), world.told(life.output)
+    assert world.struck.total() >= 6, world.told("too few kills")
+    world.drain()
+
+    check(world, world.look())
