@@ -92,9 +92,10 @@ def _run(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped.", err=True)
-        return 130
+    except click.Abort as error:  # what click makes of Ctrl-C, and of a question that was answered with no
+        interrupted = isinstance(error.__cause__, KeyboardInterrupt)
+        click.echo("Stopped." if interrupted else "Nothing was done.", err=True)
+        return 130 if interrupted else 1
     except BrokenPipeError:
         silence_stdout()
         return 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from tidegate.access import Access
 from tidegate.control.client import connect
@@ -14,11 +15,14 @@ from tidegate.functions.policies import Retry
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition
-from tidegate.logs.base import TopicSpec
+from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.embedded.observer import LogObserver
 from tidegate.state.declaration import StateDeclaration
 
 __all__ = ("list_services", "list_topics")
+
+COUNTED: Final = 100_000
+"""Up to so many offsets, a topic's records are counted."""
 
 
 # ------------------------------------------------------------------------------------------------------------ topics
@@ -27,26 +31,47 @@ __all__ = ("list_services", "list_topics")
 async def list_topics(definition: AppDefinition, flags: Mapping[str, Any], *, internal: bool) -> list[dict[str, Any]]:
     """All topics of the app, and with `internal` those that Tidegate made for itself."""
     access = Access(definition, flags)
-    there = {topic.name: topic for topic in await _look(access)}
-    plan = _plan(access, there.values())
-    known = plan.topics
-    shown = [topic for topic in known.values() if internal or not topic.internal]
-    rows = [_topic_row(plan, topic, there.get(topic.name)) for topic in shown]
-    if internal:
-        rows += [_internal_row(topic) for name, topic in there.items() if name not in known]
+    async with _observed(access) as observer:
+        there = {} if observer is None else {topic.name: topic for topic in await describe_topics(observer)}
+        plan = _plan(access, there.values())
+        known = plan.topics
+        shown = [topic for topic in known.values() if internal or not topic.internal]
+        rows = [_topic_row(plan, topic, topic.name in there) for topic in shown]
+        if internal:
+            rows += [_internal_row(topic) for name, topic in there.items() if name not in known]
+        for row in rows:
+            if observer is not None and row["created"]:
+                row["records"], row["exact"] = await _count(observer, there[row["name"]])
     return rows
 
 
-async def _look(access: Access) -> list[TopicStatus]:
-    """What the log holds, seen from beside its owner."""
+@asynccontextmanager
+async def _observed(access: Access) -> AsyncIterator[LogObserver | None]:
+    """The log, seen from beside its owner; None: there is none yet."""
     if not access.exists:
-        return []
+        yield None
+        return
     observer = LogObserver(access.directory)
     await observer.start()
     try:
-        return await describe_topics(observer)
+        yield observer
     finally:
         await observer.stop()
+
+
+async def _count(observer: LogObserver, topic: TopicStatus) -> tuple[int, bool]:
+    """How many records there are. Transactions, compaction and retention leave gaps between offsets, so only a look
+    at the records tells; if they are many, the offsets must do: there are at most so many."""
+    spans = {TopicPartition(topic.name, number): end for number, end in enumerate(topic.ends)}
+    most = sum(topic.ends) - sum(topic.starts)
+    if most > COUNTED:
+        return most, False
+    reader = observer.reader()
+    reader.assign({source: topic.starts[source.partition] for source in spans})
+    records = 0
+    while any(reader.position(source) < end for source, end in spans.items()):
+        records += sum(len(batch.records) for batch in await reader.read(timeout=0))
+    return records, True
 
 
 def _plan(access: Access, there: Iterable[TopicStatus]) -> Plan:
@@ -55,14 +80,15 @@ def _plan(access: Access, there: Iterable[TopicStatus]) -> Plan:
     return Plan(definition.id, definition.services, definition.topics, access.settings, existing)
 
 
-def _topic_row(plan: Plan, topic: TopicDefinition, status: TopicStatus | None) -> dict[str, Any]:
+def _topic_row(plan: Plan, topic: TopicDefinition, created: bool) -> dict[str, Any]:
     services = plan.services.values()
     letters = {service.name: dead_letter_topic(plan.app, service) for service in services}
     return {
         "name": topic.name,
         "partitions": topic.partitions,
-        "records": 0 if status is None else _records(status),
-        "created": status is not None,
+        "records": 0,
+        "exact": True,
+        "created": created,
         "kept": _kept(topic.compact, topic.retention_ms, topic.retention_bytes),
         "type": _type_name(topic.codec.type),
         "written_by": [
@@ -80,7 +106,8 @@ def _internal_row(status: TopicStatus) -> dict[str, Any]:
     return {
         "name": status.name,
         "partitions": status.partitions,
-        "records": _records(status),
+        "records": 0,
+        "exact": True,
         "created": True,
         "kept": _kept(status.compact, status.retention_ms, status.retention_bytes),
         "type": "",
@@ -88,11 +115,6 @@ def _internal_row(status: TopicStatus) -> dict[str, Any]:
         "read_by": [],
         "internal": True,
     }
-
-
-def _records(status: TopicStatus) -> int:
-    """At most so many: transactions, compaction and retention leave gaps between offsets."""
-    return sum(end - start for start, end in zip(status.starts, status.ends, strict=True))
 
 
 def _kept(compact: bool, retention_ms: int | None, retention_bytes: int | None) -> str:
@@ -121,7 +143,8 @@ async def list_services(definition: AppDefinition, flags: Mapping[str, Any]) -> 
     access = Access(definition, flags)
     connection = await connect(access.directory)
     if connection is None:
-        plan = _plan(access, await _look(access))
+        async with _observed(access) as observer:
+            plan = _plan(access, [] if observer is None else await describe_topics(observer))
         return [_service_row(plan, service, None) for service in plan.services.values()], None
     try:
         plan = _plan(access, await connection.topics())

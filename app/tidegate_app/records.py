@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.control.messages import AppendedRecord
 from tidegate.engine.plan import Plan
-from tidegate.errors import DataError, DecodeError, EncodeError, MissingKeyError
+from tidegate.errors import DataError, DecodeError, EncodeError
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import encode_key
 from tidegate.logs.embedded import EmbeddedOptions
@@ -89,7 +89,10 @@ class RecordMaker:
         if key is None and raw is not None:
             key = self._key(value)
         if key is None and self._keyed:
-            raise MissingKeyError(self._topic.name)
+            raise DataError(
+                f"it has no key, and {self._topic.name!r} needs one. Take it from a field (--key FIELD), give it with "
+                f"each record (--records), or declare how values are keyed: app.topic(..., key=...)."
+            )
         if timestamp is None:
             timestamp = self._clock.now() if raw is None else self._time(value)
         check_size(self._topic.name, (key, raw, timestamp, headers), self._largest)

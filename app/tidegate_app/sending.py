@@ -13,7 +13,7 @@ from tidegate.control.messages import AppendedRecord
 from tidegate.errors import DataError, OwnerLeftError, OwnerLostError, UnknownNameError, UsageError
 from tidegate.host import AppDefinition
 from tidegate.time.clock import SystemClock
-from tidegate_app.output import note, stderr_console
+from tidegate_app.output import count, note, stderr_console
 from tidegate_app.records import RecordMaker, needs_key, typed_topic
 from tidegate_app.stdin import StdinLines
 
@@ -47,7 +47,7 @@ class Sending:
             with _progress(self._topic, lines) as progress:
                 await self._send(maker, lines, progress)
         skipped = f", skipped {self.skipped:,} that are wrong" if self.skipped else ""
-        note(f"Sent {self.sent:,} records to {self._topic}{skipped}.")
+        note(f"Sent {count(self.sent, 'record')} to {self._topic}{skipped}.")
 
     async def _maker(self, field: str | None, envelopes: bool) -> RecordMaker:
         await self._access.create_topics()
@@ -78,7 +78,7 @@ class Sending:
                 return
             raise UsageError(
                 f"line {self._line}: {error}\n  {_shortened(line)}\n"
-                f"{self.sent:,} records before it were sent; nothing after it. Mend the line and send the rest "
+                f"Sent {count(self.sent, 'record')} before it, and nothing after it. Mend the line and send the rest "
                 f"(tail -n +{self._line}), or leave such lines out with --skip-bad."
             ) from error
         self._batch.append(record)
@@ -104,9 +104,9 @@ class Sending:
                 continue
             except OwnerLostError as error:
                 raise UsageError(
-                    f"{error}.\n{self.sent:,} records were sent before that. The next {len(self._batch):,}, up to line "
-                    f"{self._line}, are in the log together or not at all: look with 'tidegate tail' before sending "
-                    f"them again."
+                    f"{error}.\nSent {count(self.sent, 'record')} before that. The next {len(self._batch):,}, up to "
+                    f"line {self._line}, are in the log together or not at all: look with 'tidegate tail' before "
+                    f"sending them again."
                 ) from error
             self.sent += len(self._batch)
             self._batch, self._bytes = [], 0

@@ -1,4 +1,4 @@
-"""App: topics and services, declared. It is a Faust app, too: timers, crontabs, commands and agents work beside them."""
+"""App: topics and services, declared. It is a Faust app, too: its timers, crontabs and commands work beside them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KeyBy = str | Callable[[Any], Any]
 _SETTINGS = {item.name for item in dataclasses.fields(Settings)}
 
 
-class Topic(FaustTopic):  # type: ignore[misc]
+class Topic(FaustTopic):
     """A topic of an app. Services read and write it by its `definition`; to Faust it is a Faust topic."""
 
     definition: TopicDefinition
@@ -61,7 +61,7 @@ class Topic(FaustTopic):  # type: ignore[misc]
         return await cast("App", self.app).send_many(self, values, timestamp=timestamp, headers=headers)
 
 
-class App(faust.App):  # type: ignore[misc]
+class App(faust.App):
     """A named set of topics and keyed services.
 
     Options that `tidegate config` knows (broker, data, commit_interval, ...) are Tidegate's; all others go to Faust."""
@@ -122,9 +122,10 @@ class App(faust.App):  # type: ignore[misc]
     ) -> Any:
         """Declare a topic.
 
-        value_type: what its values are; bad ones go the way of the reading service's error policy. key: how a value is keyed
-        when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how long records are kept
-        (seconds or a timedelta), else the setting. compact: keep the last record of each key instead."""
+        value_type: what its values are; bad ones go the way of the reading service's error policy. key: how a value
+        is keyed when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how
+        long records are kept (seconds or a timedelta), else the setting. compact: keep the last record of each key
+        instead."""
         if len(topics) != 1 or "pattern" in faust_options or faust_options.get("internal"):
             return super().topic(
                 *topics, key_type=key_type, value_type=value_type, partitions=partitions, retention=retention,
@@ -164,9 +165,10 @@ class App(faust.App):  # type: ignore[misc]
     ) -> Callable[[Any], Service]:
         """Make an async function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
 
-        to: the topics that it may emit to, the first being the default one; as a mapping, by names of your own. key_by: re-key the
-        input, by a function of the value or a field's name. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: how long a
-        handler may take. concurrency: how many handlers of a task may wait at the same time."""
+        to: the topics that it may emit to, the first being the default one; as a mapping, by names of your own.
+        key_by: re-key the input, by a function of the value or a field's name. errors: STOP, SKIP, DEAD_LETTER or
+        retry(...). timeout: how long a handler may take. concurrency: how many handlers of a task may wait at the
+        same time."""
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
 
         def register(handler: Any) -> Service:
@@ -249,11 +251,12 @@ class App(faust.App):  # type: ignore[misc]
             records.setdefault(target, []).append((key_bytes, definition.codec.encode(value), when, headers))
         if not records:
             return {}
-        writer = await self.host.log.writer()
-        try:
-            return await writer.append(records)
-        finally:
-            await writer.close()
+        async with self.host.gate.together():
+            writer = await self.host.log.writer()
+            try:
+                return await writer.append(records)
+            finally:
+                await writer.close()
 
 
 def _check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
@@ -275,12 +278,14 @@ def _getter(key: KeyBy | None) -> Callable[[Any], Any] | None:
 
 
 def _outputs(label: str, to: Topic | Iterable[Topic] | Mapping[str, Topic]) -> dict[str, TopicDefinition]:
-    if isinstance(to, Topic):
-        to = (to,)
-    named = dict(to) if isinstance(to, Mapping) else {topic.name: topic for topic in to if isinstance(topic, Topic)}
-    if not isinstance(to, Mapping) and len(named) != len(list(to)):
+    if isinstance(to, Mapping):
+        named = list(to.items())
+    else:
+        topics = [to] if isinstance(to, Topic) else list(to)
+        named = [(getattr(topic, "name", repr(topic)), topic) for topic in topics]
+    if not all(isinstance(topic, Topic) for _, topic in named) or len(dict(named)) != len(named):
         raise DefinitionError(f"service {label!r}: to= takes topics made by app.topic(...), each once")
-    return {name: topic.definition for name, topic in named.items()}
+    return {name: topic.definition for name, topic in named}
 
 
 def _key_functions(

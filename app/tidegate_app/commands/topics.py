@@ -19,7 +19,7 @@ __all__ = ("command",)
 def command(app: str, internal: bool, as_json: bool, **options: Any) -> None:
     """List the topics of an APP: partitions, records, how long they are kept, who writes and reads them.
 
-    Records are counted by offsets, which have gaps: there are at most so many.
+    A topic with many records is not counted: by its offsets, which have gaps, there are at most so many.
 
     \b
     tidegate topics hello.py
@@ -41,7 +41,7 @@ def command(app: str, internal: bool, as_json: bool, **options: Any) -> None:
             (
                 row["name"],
                 str(row["partitions"]),
-                f"{row['records']:,}" if row["created"] else "not created yet",
+                _records(row),
                 row["type"],
                 row["kept"],
                 ", ".join(row["written_by"]),
@@ -51,3 +51,9 @@ def command(app: str, internal: bool, as_json: bool, **options: Any) -> None:
         ],
         right=("partitions", "records"),
     )
+
+
+def _records(row: dict[str, Any]) -> str:
+    if not row["created"]:
+        return "not created yet"
+    return f"{'' if row['exact'] else '≤ '}{row['records']:,}"
