@@ -1,0 +1,28 @@
+"""tidegate new"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tidegate_app.options import debug_option
+
+__all__ = ("command",)
+
+
+@click.command("new")
+@click.argument("name", type=click.Path(path_type=Path), metavar="NAME")
+@debug_option
+def command(name: Path) -> None:
+    """Start a project in a new directory NAME: an app that runs, some input, a test, and a README that shows around.
+
+    \b
+    tidegate new hello
+    cd hello && tidegate worker app.py
+    """
+    from tidegate_app.project import write_project
+
+    for path in write_project(name):
+        click.echo(f"  {path}")
+    click.echo(f"\nNext: cd {name} && tidegate worker app.py; README.md shows what to try beside it.")
