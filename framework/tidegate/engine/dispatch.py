@@ -81,9 +81,7 @@ class Dispatcher:
     @property
     def ready(self) -> bool:
         """There is something to do now."""
-        if self._urgent:
-            return True
-        return bool(self._chunks) and self._parked < self._definition.concurrency
+        return self._parked < self._definition.concurrency and (self._urgent or bool(self._chunks))
 
     @property
     def unfinished(self) -> int:
@@ -159,6 +157,8 @@ class Dispatcher:
     def _slice(self, runner: Runner, context: TaskContext, deadline: float) -> bool:
         """False: the handler that this runner drives has suspended, and another runner must go on."""
         while True:
+            if self._parked >= self._definition.concurrency:
+                return True
             if self._urgent:
                 work = self._next_urgent()
                 if work is not None:
@@ -167,7 +167,7 @@ class Dispatcher:
                     if perf_counter() >= deadline:
                         return True
                     continue
-            if not self._chunks or self._parked >= self._definition.concurrency:
+            if not self._chunks:
                 return True
             if self._definition.forward is not None:
                 done = self._forward(context, deadline)

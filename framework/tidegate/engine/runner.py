@@ -47,6 +47,8 @@ class Runner:
 
     def take_over(self, coroutine: Coroutine[Any, Any, Any], yielded: Any, done: Done) -> None:
         """Go on with a coroutine that has just yielded; `done` gets its exception, or None."""
+        if self._handover.done():  # the coroutine has cancelled its task, and only now comes to wait
+            self._handover = self._loop.create_future()
         self._handover.set_result((coroutine, yielded, done))
 
     def cancel(self) -> None:
@@ -54,40 +56,63 @@ class Runner:
         self._task.cancel()
 
     async def close(self) -> None:
+        """Cancel what runs, and wait for its end; nobody is told."""
         self._closing = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _serve(self) -> None:
-        while True:
-            coroutine, yielded, done = await self._handover
+        while not self._closing:
+            (coroutine, yielded, done), cancelled = await self._next()
             self._handover = self._loop.create_future()
             error: BaseException | None = None
             try:
-                await _resume(coroutine, yielded)
-            except asyncio.CancelledError as cancelled:
-                if self._closing:
-                    raise
-                self._task.uncancel()
-                error = cancelled
-            except Exception as failure:
+                await _resume(coroutine, yielded, cancelled)
+            except (Exception, asyncio.CancelledError) as failure:
                 error = failure
-            done(error)
+            self._forget_cancellation()
+            if not self._closing:
+                done(error)
+
+    async def _next(self) -> tuple[tuple[Coroutine[Any, Any, Any], Any, Done], bool]:
+        """Wait for a coroutine. Whether it was cancelled in the meantime: `asyncio.timeout(0)` does that."""
+        cancelled = False
+        while True:
+            try:
+                return await self._handover, cancelled
+            except asyncio.CancelledError:
+                if not self._handover.cancelled() and self._handover.done():
+                    cancelled = True
+                elif self._closing:
+                    raise
+                else:  # whoever asked for it never came to wait
+                    self._handover = self._loop.create_future()
+                    self._forget_cancellation()
+
+    def _forget_cancellation(self) -> None:
+        """The next coroutine was not cancelled: `asyncio.timeout` and task groups count such requests."""
+        while self._task.cancelling():
+            self._task.uncancel()
 
 
 @types.coroutine
-def _resume(coroutine: Coroutine[Any, Any, T], yielded: Any) -> Generator[Any, Any, T]:
-    """Await a coroutine that was started elsewhere and is waiting for `yielded`."""
+def _resume(coroutine: Coroutine[Any, Any, T], yielded: Any, cancelled: bool) -> Generator[Any, Any, T]:
+    """Await a coroutine that was started elsewhere and is waiting for `yielded`; if cancelled, as a task does it."""
+    thrown: BaseException | None = None
+    if cancelled and (yielded is None or not yielded.cancel()):
+        thrown = asyncio.CancelledError()
+    sent: Any = None
     while True:
+        if thrown is None:
+            try:
+                sent = yield yielded
+            except BaseException as error:
+                thrown = error
         try:
-            sent = yield yielded
-        except BaseException as error:
-            try:
-                yielded = coroutine.throw(error)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-        else:
-            try:
+            if thrown is None:
                 yielded = coroutine.send(sent)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
+            else:
+                failure, thrown = thrown, None
+                yielded = coroutine.throw(failure)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
