@@ -4,6 +4,7 @@ quick, and only commands that are about an app pay for importing it."""
 from __future__ import annotations
 
 import difflib
+import logging
 import signal
 import sys
 from importlib import import_module
@@ -86,6 +87,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: list[str] | None) -> int:
+    logging.basicConfig(level=logging.CRITICAL)  # what matters to a command is in its error; a worker sets its own
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does, in order
     try:
         result: Any = cli.main(arguments, prog_name="tidegate", standalone_mode=False)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 
 from tidegate.access import Access
 from tidegate.control.messages import AppendedRecord
-from tidegate.errors import DataError, OwnerLeftError, OwnerLostError, UnknownNameError, UsageError
+from tidegate.errors import DataError, OwnerLeftError, OwnerLostError, TidegateError, UnknownNameError, UsageError
 from tidegate.host import AppDefinition
 from tidegate.time.clock import SystemClock
 from tidegate_app.output import count, note, stderr_console
@@ -44,8 +44,12 @@ class Sending:
             lines = StdinLines()
             if lines.is_terminal:
                 note(f"Type JSON lines for {self._topic}; Ctrl-D ends.")
-            with _progress(self._topic, lines) as progress:
-                await self._send(maker, lines, progress)
+            try:
+                with _progress(self._topic, lines) as progress:
+                    await self._send(maker, lines, progress)
+            except TidegateError:
+                note(f"Sent {count(self.sent, 'record')} to {self._topic} before the error.")
+                raise
         skipped = f", skipped {self.skipped:,} that are wrong" if self.skipped else ""
         note(f"Sent {count(self.sent, 'record')} to {self._topic}{skipped}.")
 
@@ -78,7 +82,7 @@ class Sending:
                 return
             raise UsageError(
                 f"line {self._line}: {error}\n  {_shortened(line)}\n"
-                f"Sent {count(self.sent, 'record')} before it, and nothing after it. Mend the line and send the rest "
+                f"Everything before it was sent, and nothing after it. Mend the line and send the rest "
                 f"(tail -n +{self._line}), or leave such lines out with --skip-bad."
             ) from error
         self._batch.append(record)
@@ -104,9 +108,8 @@ class Sending:
                 continue
             except OwnerLostError as error:
                 raise UsageError(
-                    f"{error}.\nSent {count(self.sent, 'record')} before that. The next {len(self._batch):,}, up to "
-                    f"line {self._line}, are in the log together or not at all: look with 'tidegate tail' before "
-                    f"sending them again."
+                    f"{error}.\nThe last {count(len(self._batch), 'record')}, up to line {self._line}, are in the log "
+                    f"together or not at all: look with 'tidegate tail' before sending them again."
                 ) from error
             self.sent += len(self._batch)
             self._batch, self._bytes = [], 0

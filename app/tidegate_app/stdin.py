@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
 from typing import Final
 
 __all__ = ("StdinLines",)
@@ -67,5 +68,5 @@ class StdinLines:
                 chunk = error
             try:
                 asyncio.run_coroutine_threadsafe(self._chunks.put(chunk), self._loop).result()
-            except RuntimeError:
+            except (RuntimeError, CancelledError):
                 return  # the loop is closed: nobody reads any more

@@ -123,8 +123,10 @@ class Host:
             self._control = ControlServer(definition.id, Owner(self), self.directory)
             await self._control.start()
             started.push_async_callback(self._control.stop)
+            started.push_async_callback(self.engine.close_tasks, commit=False)  # if recovering fails
             await self._open_tasks()
             self._resources = started.pop_all()
+        self._opened.set()
         return self.reports
 
     async def run(self) -> None:
@@ -173,8 +175,7 @@ class Host:
         self.reports = await self.engine.open_tasks()
         took = (time.perf_counter() - began) * 1000
         _calm_collector()
-        self._opened.set()
-        plan, tasks = self.plan, self.tasks
+        plan, tasks = self.plan, self.engine.tasks
         services = ", ".join(f"{name} × {service.tasks}" for name, service in plan.services.items())
         logger.info("app %s in %s: %s", plan.app, self.directory, services or "no services")
         for report in self.reports:
