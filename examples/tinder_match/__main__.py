@@ -49,7 +49,8 @@ def main(ctx: click.Context, seconds: float | None, data: Path | None, rate: flo
         raise click.ClickException(str(error)) from error
     for difference in summary.differences[:_SHOWN]:
         click.echo(f"  {difference}")
-    click.echo(f"{summary.matches:,} matches, {len(summary.differences):,} differences")
+    differences = len(summary.differences)
+    click.echo(f"{summary.matches:,} matches, {differences:,} difference{'' if differences == 1 else 's'}")
     ctx.exit(1 if summary.differences else 0)
 
 

@@ -23,6 +23,7 @@ from rich.text import Text
 from examples.tinder_match.board import Snapshot
 from examples.tinder_match.events import DAY, Match
 from examples.tinder_match.generator import SPEED
+from tidegate.settings import Settings
 
 __all__ = ("LINES", "Screen", "line", "picture", "sparkline")
 
@@ -125,12 +126,12 @@ def _rates(snapshot: Snapshot, width: int) -> RenderableType:
     grid.add_column(width=8)
     grid.add_column(width=8, justify="right")
     grid.add_column(ratio=1, no_wrap=True)
-    grid.add_column(width=14, justify="right")
+    grid.add_column(width=18, justify="right")
     totals = {"likes": f"{snapshot.likes:,} so far", "matches": f"{snapshot.matches:,} so far", "commits": ""}
     for name, total in totals.items():
         colour = _COLOURS[name]
         rate = f"{_now(snapshot, name):,.0f}/s"
-        spark = sparkline(snapshot.rates[name], max(1, width - 38))
+        spark = sparkline(snapshot.rates[name], max(1, width - 42))
         grid.add_row(Text(name, style=f"bold {colour}"), Text(rate, style="bold"), Text(spark, style=colour), total)
     return _panel(grid, f"Per second, which is {SPEED // 3600} hours of event time")
 
@@ -187,13 +188,18 @@ def _inbox(snapshot: Snapshot, rows: int) -> RenderableType:
 
 def _footer(snapshot: Snapshot, width: int) -> RenderableType:
     app, person = "examples.tinder_match:app", shlex.quote(snapshot.person or "Ann Ash")
-    activate = "" if shutil.which("tidegate") else ", after 'source .venv/bin/activate'"
+    before = [] if shutil.which("tidegate") else ["source .venv/bin/activate"]
+    if (data := snapshot.directory.parent) != Settings.data:
+        before.append(f"export TIDEGATE_DATA={shlex.quote(str(data))}")
     hints = (
         (f"kill -9 {os.getpid()}", "and run it again: nothing is lost, nothing is doubled"),
         (f"tidegate tail {app} matches", "what is committed, as it comes"),
         (f"tidegate state get {app} inbox unread {person}", "live state"),
     )
-    text = Text(f" Try in another terminal{activate}:", style="dim")
+    title = " Try in another terminal"
+    while before and len(f"{title}, after {'; '.join(before)}:") > width:
+        before.pop(0)
+    text = Text(f"{title}, after {'; '.join(before)}:" if before else f"{title}:", style="dim")
     for command, what in hints:
         text.append(f"\n {command}", style="not dim bright_green")
         if len(command) + len(what) + 4 <= width:
