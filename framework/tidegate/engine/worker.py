@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tidegate.engine.environment import Environment
 from tidegate.engine.markers import decode_progress
@@ -24,6 +25,8 @@ from tidegate.settings import Settings
 from tidegate.time.clock import Clock, SystemClock
 
 __all__ = ("Engine", "Feed", "TaskReport")
+
+T = TypeVar("T")
 
 _READ = 4000
 """Records per read: enough to make a read worth its cost, few enough to stay within a few ms."""
@@ -80,7 +83,7 @@ class Engine:
         self._control = self.log.reader()
         self._control.assign({control: position})
         self.tasks = tasks
-        opened = await asyncio.gather(*(task.open() for task in tasks.values()))
+        opened = await _all(task.open() for task in tasks.values())
         for name in self.plan.services:
             own = [task for task in tasks.values() if task.definition.name == name]
             self._feeds.append(Feed(self.log.reader(), own))
@@ -277,6 +280,15 @@ class Engine:
         inputs = {source: input_ for task in self.tasks.values() for source, input_ in task.inputs.items()}
         ends = await self.log.end_offsets(source for source in inputs if source not in self._ends)
         return all(inputs[source].position >= end for source, end in ends.items())
+
+
+async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Wait for all of them, also when one fails: what still runs would use what its failure makes others close."""
+    outcomes = await asyncio.gather(*works, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
 
 
 class Feed:
