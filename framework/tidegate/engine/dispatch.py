@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter
@@ -65,6 +65,7 @@ class Dispatcher:
         self._unfinished: dict[int, Work] = {}
         self._retries: list[tuple[float, int, Work]] = []
         self._held: deque[tuple[int, int]] = deque()
+        self._resuming: set[Input | None] = set()
         self._sequence = 0
         self._parked = 0
         self._now = clock.now()
@@ -120,8 +121,20 @@ class Dispatcher:
             self._runnable.append(heappop(self._retries)[2])
             self._urgent = True
 
+    def resume(self, inputs: Iterable[Input]) -> None:
+        """After a restart: time stands still until these inputs' unfinished records, and the timers that are due at the
+        watermark of the last commit, are taken up again. They come before all that the channels' watermarks speak of."""
+        self._resuming = {None, *inputs}
+
+    def _resumed(self, input_: Input | None) -> None:
+        self._resuming.discard(input_)
+        if not self._resuming:
+            self.time_moved()
+
     def time_moved(self) -> None:
         """A channel's watermark has changed. It counts once everything that was taken up before is finished."""
+        if self._resuming:
+            return
         lowest = self._time.lowest()
         if not self._unfinished:
             self._apply(lowest)
@@ -278,6 +291,8 @@ class Dispatcher:
             chunk.input.position = chunk.records[index - 1].offset + 1
         if taken:
             self._stride = max(1, min(64, int(0.0002 * taken / max(seconds, 1e-7))))
+        if self._resuming and chunk.input in self._resuming and not chunk.input.catching_up:
+            self._resumed(chunk.input)
 
     def _forward(self, context: TaskContext, deadline: float) -> bool | None:
         """For a re-keying service: place each record by its new key."""
@@ -324,6 +339,9 @@ class Dispatcher:
                     return work
         self._event_due = self._queues[EVENT].due
         self._urgent = False
+        if None in self._resuming:
+            self._resumed(None)
+            return self._next_urgent() if self._urgent else None
         return None
 
     def _timer_work(self, domain: int, at: int, key: bytes, name: str) -> Work | None:

@@ -10,7 +10,14 @@ from tidegate.engine.context import Stamp, TaskContext, origin_of, own_headers
 from tidegate.engine.metrics import TaskMetrics
 from tidegate.engine.outputs import Emitted
 from tidegate.engine.work import Work
-from tidegate.errors import DecodeError, MisplacedKeyError, MissingKeyError, ServiceFailedError
+from tidegate.errors import (
+    DecodeError,
+    MisplacedKeyError,
+    MissingKeyError,
+    ServiceFailedError,
+    StorageFullError,
+    StoreError,
+)
 from tidegate.functions.policies import DeadLetter, Retry, Skip
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
@@ -40,7 +47,11 @@ class FailureHandling:
         self._definition, self._dead_letters, self._stamp, self._metrics = definition, dead_letters, stamp, metrics
 
     def decide(self, work: Work, error: BaseException, context: TaskContext) -> Outcome:
-        """Carry out the policy, as far as it is not to repeat. ServiceFailedError: it is to stop."""
+        """Carry out the policy, as far as it is not to repeat. ServiceFailedError: it is to stop.
+
+        A failure of the store or of the disk is nobody's record's fault: no policy gives one up for that."""
+        if isinstance(error, StoreError | StorageFullError):
+            raise error
         policy = self._definition.errors
         if isinstance(policy, Retry):
             if work.attempt < policy.times and not isinstance(error, _HOPELESS):

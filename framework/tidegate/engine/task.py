@@ -109,6 +109,7 @@ class Task:
         self._lineage = recovered.marker.lineage if recovered.marker is not None else uuid.uuid4().hex
         await self._find_positions(recovered.marker)
         self._assemble(writer)
+        await self._find_sent()
         if self.definition.guarantee == "at_least_once":
             eager = await self._environment.log.writer()
             self._sender = Sender(eager, self._committer.sent, self._environment.wake)
@@ -148,6 +149,13 @@ class Task:
         for name, sender in self.time.senders.items():
             sender.watermark = known(marker.channels.get(name, ChannelMark()).watermark)
 
+    async def _find_sent(self) -> None:
+        """Whatever earlier lives have sent lies before the ends of today. Readers must come so far before they go by
+        the time of this task: it knows its watermark at once, and they may lag behind."""
+        if self.plan.has_readers:
+            targets = {target for output in self._outputs.values() for target in output.sources}
+            self._committer.sent.update(await self._environment.log.end_offsets(targets))
+
     def _assemble(self, writer: Writer) -> None:
         """The parts, over the store that was opened."""
         space = self._space = StateSpace(self.definition, self.plan.number, self.store, self._environment.cache_limit)
@@ -160,6 +168,7 @@ class Task:
             self.definition, self.plan.number, space, self.time, queues, self._clock, failures,
             self._new_context, self._environment.wake,
         )  # fmt: skip
+        self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
         self._expiring = [
             (space.cells[name], prefix_range(keyed_prefix(name)), declaration.ttl)
             for name, declaration in self.definition.states.items()
@@ -288,7 +297,8 @@ class Task:
 
     async def _commit_or_fail(self) -> None:
         try:
-            await self.commit()
+            if self.dispatcher.failure is None:  # a handler may have failed since this commit was due
+                await self.commit()
         except Exception as error:
             self.dispatcher.failure = self.dispatcher.failure or error
         finally:

@@ -266,6 +266,7 @@ async def _pass_on(ctx: Context, entry: Entry, balance: ValueState[Balance | Non
 @chained.process(_between, to=[_last, _seen], name="second")
 async def _wait_for_time(ctx: Context, entry: Entry, fired: Annotated[ValueState[int], Default(0)]) -> None:
     """Entries come in order of their time, so none is late, unless time ran ahead of them."""
+    toil()
     ctx.emit(Posting(entry.id, ctx.key, 0, entry.amount, late=ctx.late), to=_seen)
     ctx.timers.at(entry.at + LEAD, name=str(entry.id))
 

@@ -1,0 +1,51 @@
+"""Services behind services, through kills: what one commits, the next handles once, and in its time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.conftest import NewWorld
+from tests.faults.support import oracle
+from tests.faults.support.feed import entries
+from tests.faults.support.world import KILLED, Picture, World
+from tidegate.faults import POINTS
+
+CHECKS: dict[str, Callable[[World, Picture], None]] = {
+    "shuffled": oracle.check_shuffled,
+    "chained": oracle.check_chained,
+    "cycle": oracle.check_cycle,
+}
+
+
+@pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))])
+@pytest.mark.parametrize("app", CHECKS)
+def test_kills_do_not_disturb_services_in_a_row_or_in_a_circle(
+    new_world: NewWorld, seed: int, app: str, round_: int
+) -> None:
+    dice = random.Random(seed + round_)
+    world = new_world(app)
+    world.append("entries", entries(seed + round_, 400, in_order=True))
+
+    for _ in range(10):
+        faults = (f"{point}:kill@{dice.randint(1, 60)}" for point in POINTS)
+        life = world.live(",".join(faults))
+        assert life.wait() in (0, KILLED), world.told(life.output)
+    assert world.struck.total() >= 2, world.told("too few kills")
+    world.drain()
+
+    CHECKS[app](world, world.look())
+
+
+def test_a_service_that_lags_behind_another_is_not_overtaken_by_its_time(new_world: NewWorld, seed: int) -> None:
+    """After a crash the first service knows its time at once, but what it sent before is not yet handled."""
+    world = new_world("chained", TIDEGATE_TEST_TOIL="0.002")
+    world.append("entries", entries(seed, 300, in_order=True))
+
+    for visit in (400, 40, 40):  # the first service is through after 300
+        world.suffer(f"handler.after:kill@{visit}")
+    world.drain()
+
+    oracle.check_chained(world, world.look())
