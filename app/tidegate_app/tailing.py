@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tidegate.access import Access
 from tidegate.engine.context import ORIGIN_HEADER, STAMP_HEADER
+from tidegate.engine.plan import dead_letter_topic
 from tidegate.errors import LogUnavailableError, OffsetOutOfRangeError, UnknownTopicError, UsageError
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition
@@ -40,7 +41,9 @@ class Tail:
 class Tailing:
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], tail: Tail) -> None:
         self._access = Access(definition, flags)
-        self._declared: dict[str, TopicDefinition] = {topic.name: topic for topic in definition.topics}
+        letters = (dead_letter_topic(definition.id, service) for service in definition.services)
+        topics = (*definition.topics, *(topic for topic in letters if topic is not None))
+        self._declared: dict[str, TopicDefinition] = {topic.name: topic for topic in topics}
         self._tail, self._from_beginning, self._left = tail, tail.from_beginning, tail.count
         self._key_type = self._declared[tail.topic].key_type if tail.topic in self._declared else str
 
