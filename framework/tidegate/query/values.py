@@ -33,8 +33,10 @@ def json_key(raw: bytes | None, key_type: Any = str) -> Any:
     if raw is None:
         return None
     try:
-        return raw.decode() if key_type is bytes else msgspec.to_builtins(decode_key(raw, key_type))
-    except (DecodeError, UnicodeDecodeError):
+        key = decode_key(raw, key_type)
+        if key_type is not bytes:
+            return key if key_type in (str, int) else orjson.loads(raw)
+    except DecodeError:
         pass
     try:
         return raw.decode()
