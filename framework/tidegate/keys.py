@@ -17,6 +17,7 @@ __all__ = (
     "encode_key",
     "key_decoder",
     "key_group",
+    "key_hash",
     "partition_of",
     "task_of_group",
 )
@@ -67,8 +68,13 @@ def decode_key(raw: bytes, key_type: Any) -> Any:
         raise DecodeError(f"the key {raw!r} is not of type {key_type!r}: {error}") from error
 
 
+def key_hash(key: bytes) -> int:
+    """Kafka's own murmur2, made positive."""
+    return murmurhash2(key, _SEED) & 0x7FFFFFFF
+
+
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where Java's default partitioner puts this key: murmur2, positive, modulo the partitions."""
+    """Where Java's default partitioner puts this key."""
     return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions
 
 

@@ -109,8 +109,7 @@ class Committer:
         """Step 4."""
         at = StorePosition(frozen.marker.lineage, position, frozen.now)
         self._store.apply([*frozen.changes, *frozen.local, marker], at)
-        for cells in self._space.all:
-            cells.applied()
+        self._space.applied()
         for queue in self._queues.values():
             queue.applied()
 

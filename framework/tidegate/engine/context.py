@@ -7,7 +7,6 @@ context goes private with it (`part`) and comes back (`rejoin`) when it is done.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from tidegate.codecs import codec_for, encode_error
@@ -16,12 +15,12 @@ from tidegate.engine.timers import LiveTimers, TimerCells
 from tidegate.errors import MisplacedKeyError, UndeclaredOutputError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
 from tidegate.functions.service import Bound, ServiceDefinition
-from tidegate.keys import decode_key, encode_key, partition_of
+from tidegate.keys import decode_key, encode_key, key_hash
 from tidegate.logs.base import Headers, LogRecord, TopicPartition
 from tidegate.state.base import Store
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import Default
-from tidegate.state.layout import keyed_key, keyed_prefix, operator_key, timer_prefix
+from tidegate.state.layout import TIMER, hashed_key, keyed_prefix, operator_key
 from tidegate.state.live import (
     Live,
     LiveAggregating,
@@ -67,50 +66,52 @@ class StateSpace:
     """All cells of a task, and state objects over them."""
 
     def __init__(self, definition: ServiceDefinition, number: int, store: Store, limit: int) -> None:
+        """`limit`: how many values may come into memory before those not used since are let go."""
         self.declarations = list(definition.states.values())
-        self._misplaced = _placement_check(definition, number)
-        self.timers = TimerCells(store, self._placed(timer_prefix), limit)
+        self._store, self._limit = store, limit
+        topic, self._number = definition.inputs[0], number
+        self._topic, self._partitions = topic.name, 0 if topic.internal else topic.partitions
+        self.timers = TimerCells(store, self._place(TIMER))
         self.cells: dict[str, Cells] = {}
         for declaration in self.declarations:
-            self._add(declaration, store, limit)
+            self._add(declaration)
         self.all: list[Cells] = [self.timers, *self.cells.values()]
 
-    def _add(self, declaration: StateDeclaration, store: Store, limit: int) -> None:
-        name, kind = declaration.name, declaration.kind
-        prefix = keyed_prefix(name)
+    def applied(self) -> None:
+        """The store has all that was frozen."""
+        if sum([cells.loaded for cells in self.all]) > self._limit:
+            for cells in self.all:
+                cells.rotate()
 
-        base = self._placed(partial(keyed_key, prefix))
+    def _add(self, declaration: StateDeclaration) -> None:
+        name, kind, store = declaration.name, declaration.kind, self._store
         if kind == "operator":
             place = operator_key(name, 0)
             self.cells[name] = ValueCells(store, declaration.codec, lambda _: place)
             return
         make = ValueCells if kind in _SINGLE else MapCells
-        self.cells[name] = make(
-            store, declaration.codec, base, ttl=declaration.ttl, default=declaration.default, limit=limit
-        )
+        base = self._place(keyed_prefix(name))
+        self.cells[name] = make(store, declaration.codec, base, ttl=declaration.ttl, default=declaration.default)
         if kind == "list":
-            bounds_prefix = keyed_prefix(f"{name}.bounds")
+            bounds = self._place(keyed_prefix(f"{name}.bounds"))
             self.cells[f"{name}.bounds"] = ValueCells(
-                store,
-                codec_for(tuple[int, int]),
-                self._placed(partial(keyed_key, bounds_prefix)),
-                default=_EMPTY_BOUNDS.default,
-                limit=limit,
+                store, _EMPTY_BOUNDS.codec, bounds, default=_EMPTY_BOUNDS.default
             )
 
-    def _placed(self, base: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-        """State is loaded under keys that belong in this task only. Whoever sends to an outside topic chooses the
-        partition, and a wrong choice would give a key two states. Checked here, once per load, it costs next to
-        nothing."""
-        check = self._misplaced
-        if check is None:
-            return base
+    def _place(self, prefix: bytes) -> Callable[[bytes], bytes]:
+        """From a key to where its values of this kind begin in the store.
 
-        def checked(key: bytes) -> bytes:
-            check(key)
-            return base(key)
+        Only for keys that belong in this task. Whoever sends to an outside topic chooses the partition, and a wrong
+        choice would give a key two states. Checked here, once per load, it costs next to nothing."""
+        partitions, number, topic = self._partitions, self._number, self._topic
 
-        return checked
+        def place(key: bytes) -> bytes:
+            hashed = key_hash(key)
+            if partitions and hashed % partitions != number:
+                raise MisplacedKeyError(topic, number, hashed % partitions, key)
+            return hashed_key(prefix, key, hashed)
+
+        return place
 
     def objects(self, journal: Journal) -> dict[str, Live]:
         return {declaration.name: self._object(declaration, journal) for declaration in self.declarations}
@@ -128,19 +129,6 @@ class StateSpace:
         items: LiveMap[bytes, Any] = LiveMap(_item_map(declaration), cells, journal)
         bounds = self.cells[f"{declaration.name}.bounds"]
         return LiveList(items, LiveValue(_EMPTY_BOUNDS, bounds, journal))
-
-
-def _placement_check(definition: ServiceDefinition, number: int) -> Callable[[bytes], None] | None:
-    topic, partitions = definition.inputs[0], definition.tasks
-    if topic.internal or partitions == 1:
-        return None
-
-    def check(key: bytes) -> None:
-        expected = partition_of(key, partitions)
-        if expected != number:
-            raise MisplacedKeyError(topic.name, number, expected, key)
-
-    return check
 
 
 def _item_map(declaration: StateDeclaration) -> StateDeclaration:

@@ -63,8 +63,8 @@ def queue_change(index_key: bytes, due: bytes | None) -> Change | None:
 class TimerCells(MapCells):
     """The index."""
 
-    def __init__(self, store: Store, base: Callable[[bytes], bytes], limit: int) -> None:
-        super().__init__(store, _codec, base, limit=limit)
+    def __init__(self, store: Store, base: Callable[[bytes], bytes]) -> None:
+        super().__init__(store, _codec, base)
 
     def freeze_queue(self, local: list[Change]) -> None:
         """The changes of the queue that go with those of the index. Call before `freeze`: the store then still holds

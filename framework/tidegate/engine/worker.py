@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -91,8 +91,7 @@ class Engine:
             await self._find_ends()
         return [TaskReport(task=name, recovered=recovered) for name, recovered in zip(tasks, opened, strict=True)]
 
-    def _environment(self, plans: Iterable[TaskPlan]) -> Environment:
-        states = sum(len(plan.definition.states) + 1 for plan in plans)
+    def _environment(self, plans: Sequence[TaskPlan]) -> Environment:
         return Environment(
             app=self.plan.app,
             run=self.run_id,
@@ -102,7 +101,7 @@ class Engine:
             clock=self.clock,
             metrics=self.metrics,
             wake=self.wake,
-            cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, states)),
+            cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, len(plans))),
         )
 
     async def close_tasks(self, *, commit: bool) -> None:

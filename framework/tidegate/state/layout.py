@@ -36,6 +36,7 @@ __all__ = (
     "TimerEntry",
     "escape_key",
     "group_range",
+    "hashed_key",
     "key_range",
     "keyed_key",
     "keyed_prefix",
@@ -110,6 +111,11 @@ def keyed_prefix(name: str) -> bytes:
 def keyed_key(prefix: bytes, key: bytes) -> bytes:
     """Where a key's value is; subkeys are appended to this as they are."""
     return prefix + _GROUP[key_group(key)] + key.replace(b"\x00", _ESCAPED) + _END
+
+
+def hashed_key(prefix: bytes, key: bytes, hashed: int) -> bytes:
+    """`keyed_key`, for who knows the key's hash already."""
+    return prefix + _GROUP[hashed % KEY_GROUPS] + key.replace(b"\x00", _ESCAPED) + _END
 
 
 def parse_keyed(entry: bytes) -> KeyedEntry:

@@ -99,15 +99,15 @@ class Cells:
         *,
         ttl: TTL | None = None,
         default: Default | None = None,
-        limit: int = 50_000,
     ) -> None:
-        self.store, self.codec, self.base, self.ttl, self.default, self.limit = store, codec, base, ttl, default, limit
+        self.store, self.codec, self.base, self.ttl, self.default = store, codec, base, ttl, default
         self.mutable = not codec.immutable
         self.plain = codec.immutable and ttl is None
         """Neither changes in place nor expires: the short way is enough."""
         self.dirty: list[Entry] = []
         """Changed since the last commit; each once, as its own flag says."""
-        self._loaded = 0
+        self.loaded = 0
+        """How many entries came into memory since the last rotation."""
         self._swept_to = b""
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Cells:
         raise NotImplementedError
 
     def _load(self, key: bytes, sub: bytes, store_key: bytes, stored: bytes | None) -> Entry:
-        self._loaded += 1
+        self.loaded += 1
         if stored is None:
             return Entry(key, sub, store_key, ABSENT, None, 0)
         expires = 0
@@ -226,12 +226,8 @@ class Cells:
                 raise EncodeError(f"the state of key {entry.key!r} cannot be stored: {error}") from error
         return raw if self.ttl is None else _EXPIRY.pack(entry.expires) + raw
 
-    def applied(self) -> None:
-        """The store has what was frozen: only now may it leave memory."""
-        if self._loaded > self.limit:
-            self._rotate()
-
-    def _rotate(self) -> None:
+    def rotate(self) -> None:
+        """Let go of what was not touched since the last time. Only when the store has all that was frozen."""
         raise NotImplementedError
 
     def sweep(self, span: tuple[bytes, bytes], most: int, now: int, busy: Callable[[bytes], bool]) -> int:
@@ -284,9 +280,9 @@ class ValueCells(Cells):
             self._young[key] = entry
         return entry
 
-    def _rotate(self) -> None:
+    def rotate(self) -> None:
         self._old, self._young = self._young, {entry.key: entry for entry in self.dirty}
-        self._loaded = len(self._young)
+        self.loaded = len(self._young)
 
 
 class MapCells(Cells):
@@ -326,8 +322,8 @@ class MapCells(Cells):
         stored = ((store_key[len(base) :], value) for store_key, value in self.store.scan(*prefix_range(base)))
         return _either(self.slot(key), stored)
 
-    def _rotate(self) -> None:
-        self._old, self._young, self._loaded = self._young, {}, len(self.dirty)
+    def rotate(self) -> None:
+        self._old, self._young, self.loaded = self._young, {}, len(self.dirty)
         for key in {entry.key for entry in self.dirty}:
             self._young[key] = self._old.pop(key)
 
