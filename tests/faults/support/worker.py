@@ -1,40 +1,47 @@
-"""What a child process does: it runs an app as `tidegate worker` does, and feeds it if it is told to."""
+"""What a child process does: it is `tidegate worker`, with a log tuned for the test and something to feed it."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import signal
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import Any
 
+import uvloop
+
 import tidegate.host
+import tidegate_app.commands.worker
+import tidegate_app.worker
+from examples.tinder_match import app as tinder
+from tests.faults.support import apps
 from tidegate import App, faults
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
 from tidegate.settings import Settings
 from tidegate.time.clock import Clock
+from tidegate_app.cli import main
 
-# Imported before the process is copied, so that no child has to.
-from examples.tinder_match import app as _tinder  # noqa: F401  # isort: skip
-from tests.faults.support import apps as _apps  # noqa: F401  # isort: skip
-
-__all__ = ("live",)
+__all__ = ("find", "live")
 
 Feed = Callable[[App], Coroutine[Any, Any, None]]
+
+LOADED = (apps, tinder, uvloop, tidegate_app.commands.worker, tidegate_app.worker)
+"""What children use, imported before the process is copied."""
 
 
 def live(arguments: dict[str, Any]) -> int:
     """Run until told to stop, until the end of a bounded run, or until an error. Returns the exit status.
 
     app: MODULE:NAME. until_end: a bounded run. log: options of the embedded log. feed: MODULE:NAME of a coroutine function
-    that is run beside the app with it."""
-    logging.basicConfig(level=logging.WARNING)
+    that runs beside the services and is given the app."""
     faults.arm(faults.parse(os.environ.get("TIDEGATE_FAULTS", "")))
     if arguments.get("log"):
         _tune_log(EmbeddedOptions(**arguments["log"]))
-    return asyncio.run(_run(find(arguments["app"]), arguments))
+    if arguments.get("feed"):
+        find(arguments["app"]).task(find(arguments["feed"]))
+    try:
+        main(["worker", arguments["app"], *(("--until-end",) if arguments.get("until_end") else ())])
+    except SystemExit as exit_:
+        return int(exit_.code or 0)
 
 
 def find(name: str) -> Any:
@@ -44,25 +51,6 @@ def find(name: str) -> Any:
 
 def _tune_log(options: EmbeddedOptions) -> None:
     def open_log(app: str, settings: Settings, clock: Clock) -> EmbeddedLog:
-        return EmbeddedLog(tidegate.host.log_directory(app, settings), options=options, clock=clock.now)
+        return EmbeddedLog(tidegate.host.data_directory(app, settings), options=options, clock=clock.now)
 
     tidegate.host.open_log = open_log
-
-
-async def _run(app: App, arguments: dict[str, Any]) -> int:
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    app.host.until_end = arguments.get("until_end", False)
-    try:
-        await app.start()
-        feeding = asyncio.ensure_future(find(arguments["feed"])(app)) if arguments.get("feed") else None
-        ends = [asyncio.ensure_future(wait()) for wait in (stopped.wait, app.host.finished.wait, app._crashed.wait)]
-        await asyncio.wait([*ends, *((feeding,) if feeding else ())], return_when=asyncio.FIRST_COMPLETED)
-        if feeding is not None and feeding.done():
-            feeding.result()
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await app.stop()
-    if app._crash_reason is not None:
-        raise app._crash_reason
-    return 0

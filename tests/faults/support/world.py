@@ -31,6 +31,7 @@ EAGER = {
     "TIDEGATE_SLICE_MS": "0.1",
     "TIDEGATE_BUFFER_RECORDS": "200",
     "TIDEGATE_FLUSH_SECONDS": "0.05",
+    "TIDEGATE_DEBUG": "1",
 }
 """Many small commits and flushes, so that a fault finds all of them under way."""
 
