@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from tidegate.engine.environment import Environment
 from tidegate.engine.markers import CommitMarker, decode_marker
 from tidegate.engine.plan import TaskPlan
-from tidegate.engine.timers import queue_change
+from tidegate.engine.timers import queue_changes
 from tidegate.errors import LogError, StoreCorruptError
 from tidegate.faults import fault_point
 from tidegate.logs.base import LogRecord
@@ -140,7 +140,7 @@ async def _replay(
             for batch in await reader.read(max_records=_CHUNK, timeout=5.0):
                 records = [record for record in batch.records if record.offset < end]
                 at = StorePosition(last.lineage, min(batch.position, end), environment.clock.now())
-                store.apply(_changes(records), at)
+                store.apply(list(_changes(records, store)), at)
                 replayed += len(records)
                 fault_point("recovery.replaying")
     finally:
@@ -148,13 +148,15 @@ async def _replay(
     return replayed
 
 
-def _changes(records: Iterable[LogRecord]) -> Iterator[Change]:
+def _changes(records: Iterable[LogRecord], store: Store) -> Iterator[Change]:
     """What the records mean for the store: themselves, and the queue entries that follow from timers."""
+    timers: dict[bytes, bytes | None] = {}
     for record in records:
-        if record.key is None:
+        key, value = record.key, record.value
+        if key is None:
             continue
-        yield record.key, record.value
-        if record.key[:1] == TIMER:
-            queued = queue_change(record.key, record.value)
-            if queued is not None:
-                yield queued
+        yield key, value
+        if key[:1] == TIMER:
+            before = timers[key] if key in timers else store.get(key)
+            yield from queue_changes(key, before, value)
+            timers[key] = value

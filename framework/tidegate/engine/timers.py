@@ -33,7 +33,7 @@ from tidegate.state.live import Move
 from tidegate.state.overlay import ABSENT, Entry, Journal, MapCells
 from tidegate.time.clock import MAX_TIME, MIN_TIME, Clock, Duration, Instant, to_duration, to_instant
 
-__all__ = ("DOMAINS", "Due", "LiveTimers", "TimerCells", "TimerQueue", "queue_change")
+__all__ = ("DOMAINS", "Due", "LiveTimers", "TimerCells", "TimerQueue", "queue_changes")
 
 DOMAINS: Final[dict[TimeDomain, int]] = {"event": EVENT, "processing": PROCESSING}
 _NAMES: Final[dict[int, TimeDomain]] = {EVENT: "event", PROCESSING: "processing"}
@@ -52,12 +52,13 @@ _codec: Final[Codec[tuple[int, int]]] = Codec(
 )
 
 
-def queue_change(index_key: bytes, due: bytes | None) -> Change | None:
-    """The queue entry that follows from an index entry; removed ones leave theirs behind, stale."""
-    if due is None:
-        return None
+def queue_changes(index_key: bytes, before: bytes | None, after: bytes | None) -> Iterator[Change]:
+    """What becomes of the queue when an index entry changes."""
     entry = parse_timer(index_key)
-    return queue_key(*unpack_due(due), entry.key, entry.name), b""
+    if before is not None:
+        yield queue_key(*unpack_due(before), entry.key, entry.name), None
+    if after is not None:
+        yield queue_key(*unpack_due(after), entry.key, entry.name), b""
 
 
 class TimerCells(MapCells):

@@ -36,7 +36,10 @@ def to_instant(when: Instant) -> int:
         if when.tzinfo is None:
             raise UsageError(f"{when!r} has no time zone; use an aware datetime, or milliseconds since 1970")
         return round(when.timestamp() * 1000)
-    return int(when)
+    instant = int(when)
+    if not MIN_TIME <= instant <= MAX_TIME:
+        raise UsageError(f"{instant} is beyond all time; times are milliseconds since 1970")
+    return instant
 
 
 def to_duration(span: Duration) -> int:
