@@ -20,7 +20,7 @@ def named_tests() -> list[tuple[str, str]]:
     return sorted(set(_TEST.findall((DOCS / "guarantees.md").read_text())))
 
 
-def tests_in(path: Path) -> set[str]:
+def names_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text())
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name for node in ast.walk(tree) if isinstance(node, functions) and node.name.startswith("test_")}
@@ -29,7 +29,7 @@ def tests_in(path: Path) -> set[str]:
 @pytest.mark.parametrize(("path", "name"), named_tests(), ids=lambda part: part)
 def test_the_tests_that_prove_the_guarantees_exist(path: str, name: str) -> None:
     assert (ROOT / path).is_file(), f"docs/guarantees.md names {path}, which does not exist"
-    assert name in tests_in(ROOT / path), f"docs/guarantees.md names {name}, which is not in {path}"
+    assert name in names_in(ROOT / path), f"docs/guarantees.md names {name}, which is not in {path}"
 
 
 def test_every_guarantee_names_a_test() -> None:

@@ -26,14 +26,14 @@ def _pages(*kinds: str, language: str = "") -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("page", _pages("", "file", language="python"), ids=page_id)
+@pytest.mark.parametrize("page", _pages("", language="python"), ids=page_id)
 def test_python_blocks_run_in_their_order(page: Path) -> None:
     """The blocks of a page share a namespace. Functions called test_... are called, as pytest would."""
     name = f"page_{page.stem.lower()}"
     module = sys.modules[name] = types.ModuleType(name)
     try:
         for block in blocks_of(page):
-            if block.language == "python" and block.kind in ("", "file"):
+            if block.language == "python" and not block.kind:
                 _run_python(block, module)
     finally:
         del sys.modules[name]
@@ -54,12 +54,7 @@ def test_shell_blocks_run_as_one_session(page: Path, tmp_path: Path) -> None:
     session = tmp_path / "session"
     session.mkdir()
     blocks = blocks_of(page)
-    for block in blocks:
-        if block.kind == "file":
-            path = session / block.rest
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.code + "\n")
-    running = [block for block in blocks if block.kind == "run"]
+    running = [block for block in blocks if block.kind in ("run", "file")]
     done = _run_session(running, session, tmp_path)
     told = (tmp_path / "errors").read_text()
     assert done == 0, f"{page_id(page)}: a command failed\n{_so_far(running, tmp_path)}\n{told}"
@@ -79,8 +74,8 @@ def _run_session(blocks: list[Block], session: Path, results: Path) -> int:
     script = "\n".join(
         [
             "set -euo pipefail",
-            'trap \'jobs -p | xargs -r kill -9\' EXIT',
-            *(f"exec >{results}/output-{block.line}\n{block.code}" for block in blocks),
+            "trap 'jobs -p | xargs -r kill -9' EXIT",
+            *(f"exec >{results}/output-{block.line}\n{_commands(block)}" for block in blocks),
         ]
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
@@ -96,6 +91,13 @@ def _run_session(blocks: list[Block], session: Path, results: Path) -> int:
             process.terminate()  # the trap ends what it has started
             process.wait(10)
             return -1
+
+
+def _commands(block: Block) -> str:
+    if block.kind == "run":
+        return block.code
+    name, _, anew = block.rest.partition(", ")
+    return f"cat {'>' if anew else '>>'} {name} <<'END OF FILE'\n{block.code}\nEND OF FILE"
 
 
 def _so_far(blocks: list[Block], results: Path) -> str:
