@@ -193,6 +193,19 @@ async def test_tombstones_are_kept_for_their_time_after_compaction_and_then_remo
     assert [(r.key, r.value) for r in await read_all(log, C0)] == [(b"stays", b"2")]
 
 
+async def test_a_tombstone_that_waited_long_for_compaction_is_kept_for_its_time_all_the_same(
+    log: LocalLog, clock: ManualClock
+) -> None:
+    await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
+    await (await log.writer()).append({C0: [(b"gone", b"1", 0, ()), (b"gone", None, 0, ())]})
+    clock.advance(10 * HOUR)
+    await log.clean()
+    assert values(await read_all(log, C0)) == [None]
+    clock.advance(HOUR)
+    await log.clean()
+    assert values(await read_all(log, C0)) == []
+
+
 async def test_a_key_may_come_back_after_its_tombstone(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
     writer = await log.writer("w")

@@ -23,6 +23,8 @@ class _Partition:
     records: list[Record] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     appended: list[int] = field(default_factory=list)
+    """When; from its first compaction on, when that was."""
+    clean_to: int = 0
     start: int = 0
     end: int = 0
 
@@ -146,7 +148,11 @@ class MemoryLog:
         partition.end += len(new) + 1  # one offset is burnt, as by a transaction's marker
 
     def _compact(self, partition: _Partition, now: int) -> None:
+        """A tombstone's time begins when it is cleaned first: until then a reader may have seen what it removes."""
         last = {record.key: index for index, record in enumerate(partition.records)}
+        for index in range(bisect_left(partition.offsets, partition.clean_to), len(partition.records)):
+            partition.appended[index] = now
+        partition.clean_to = partition.end
         oldest = now - partition.spec.tombstone_ms
         partition.keep(
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -124,8 +125,8 @@ async def test_damaged_data_is_an_error_and_never_a_gap(tmp_path: Path) -> None:
     async with running(tmp_path) as log:
         await log.create(SPECS)
         writer = await log.writer()
-        for number in range(200):
-            await writer.append({A0: new(*(b"%d" % (number * n) * 100 for n in range(3)))})
+        for _ in range(200):
+            await writer.append({A0: new(*(os.urandom(300) for _ in range(3)))})
         log.database.flush()
     [table] = (tmp_path / "log").glob("*.sst")
     damaged = bytearray(table.read_bytes())

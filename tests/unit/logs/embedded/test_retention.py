@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -59,22 +60,43 @@ async def test_the_disk_is_bounded_by_retention(tmp_path: Path, by: str) -> None
     assert size_of(tmp_path) < 12 * MIB
 
 
-async def test_space_that_an_earlier_owner_did_not_give_back_is_given_back(tmp_path: Path) -> None:
-    clock = ManualClock()
-    options = EmbeddedOptions(write_buffer_bytes=MIB, reclaim_bytes=1000 * MIB, maintenance_interval=1000)
-    log = EmbeddedLog(tmp_path, options=options, clock=clock)
+async def make_garbage(directory: Path, clock: ManualClock) -> None:
+    """A log with about 12 MiB on disk that nothing needs."""
+    log = EmbeddedLog(directory, options=OPTIONS, clock=clock)
     await log.start()
     await log.create([TopicSpec(name="a", partitions=2, retention_ms=1000)])
     writer = await log.writer("w")
     for number in range(200):
         await writer.append({A0: block(number)})
     log.database.flush()
-    await log.stop()
-    assert size_of(tmp_path) > 10 * MIB
-
     clock.advance(10_000)
-    log = EmbeddedLog(tmp_path, options=options, clock=clock)
+    await log.maintenance.expire()
+    log.database.flush()
+    await log.stop()
+    assert size_of(directory) > 10 * MIB
+
+
+async def test_space_that_an_earlier_owner_did_not_give_back_is_given_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    await make_garbage(tmp_path, clock)
+    log = EmbeddedLog(tmp_path, options=OPTIONS, clock=clock)
     await log.start()
-    await log.clean()
+    await log.maintenance.reclaim()
     await log.stop()
     assert size_of(tmp_path) < 1 * MIB
+
+
+async def test_a_log_can_be_stopped_while_it_gives_space_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    await make_garbage(tmp_path, clock)
+    for _ in range(3):
+        log = EmbeddedLog(tmp_path, options=OPTIONS, clock=clock)
+        await log.start()
+        reclaiming = asyncio.create_task(log.maintenance.reclaim())
+        await asyncio.sleep(0)
+        await log.stop()
+        await asyncio.wait([reclaiming])
+    log = EmbeddedLog(tmp_path, options=OPTIONS, clock=clock)
+    await log.start()
+    assert await read_all(log, A0) == []
+    await log.stop()
