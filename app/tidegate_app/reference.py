@@ -22,6 +22,8 @@ $ TIDEGATE_COMMIT_INTERVAL=0.5 tidegate worker hello.py
 ```
 
 ```python
+from tidegate import App
+
 app = App("hello", commit_interval=0.5)
 ```
 

@@ -82,12 +82,15 @@ class Tailing:
         positions = await self._positions(observer)
         if positions is None:
             return False
+        identity = observer.identity(self._tail.topic)
         reader = observer.reader()
         reader.assign(positions)
         ends = await observer.end_offsets(positions) if self._tail.until_end else None
         try:
             while self._left != 0 and not _reached(reader, ends):
                 batches = await reader.read(timeout=WAIT)
+                if observer.identity(self._tail.topic) != identity:
+                    return True
                 self._print(batches)
                 if not batches and _nobody_reads():
                     return False

@@ -80,6 +80,11 @@ class LogObserver:
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {source: self.bounds(source)[1] for source in sources}
 
+    def identity(self, topic: str) -> int | None:
+        """Another number when a topic was deleted and created again: offsets then mean something else."""
+        row = self._topics.get(topic)
+        return None if row is None else row.topic_id
+
     def reader(self) -> ObservingReader:
         return ObservingReader(self)
 
