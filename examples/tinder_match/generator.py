@@ -80,14 +80,14 @@ class LikeStream:
         """When it arrives, when it was given, by whom, to whom."""
 
     def next(self, count: int, span: int) -> list[Like]:
-        """About `count` likes, which arrive within the next `span` ms of event time."""
+        """`count` likes, or a few more, which arrive within the next `span` ms of event time."""
         start, self.at = self.at, self.at + span
         self._people.move_to(self.at)
         arrived: list[tuple[int, int, str, str]] = []
         while self._coming and self._coming[0][0] <= self.at:
             arrived.append(heappop(self._coming))
-        for _ in range(count - len(arrived)):
-            at = self._random.randint(start + 1, self.at)
+        while len(arrived) < count:
+            at = self._random.randint(start, self.at)
             self._give(at, *self._people.pick(), arrived)
         return [self._like(at, liker, liked) for _, at, liker, liked in sorted(arrived)]
 

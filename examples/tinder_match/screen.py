@@ -99,7 +99,7 @@ def picture(snapshot: Snapshot, width: int, height: int) -> Layout:
 def _header(snapshot: Snapshot) -> RenderableType:
     recovery = snapshot.recovery
     grid = Table.grid(expand=True)
-    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, ratio=1)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_row(
         Text.assemble(
