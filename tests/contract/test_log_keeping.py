@@ -206,6 +206,23 @@ async def test_a_tombstone_that_waited_long_for_compaction_is_kept_for_its_time_
     assert values(await read_all(log, C0)) == []
 
 
+async def test_a_tombstone_keeps_its_time_when_its_neighbours_are_compacted_again(
+    log: LocalLog, clock: ManualClock
+) -> None:
+    await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
+    writer = await log.writer("w")
+    await writer.append({C0: [(b"a", b"1", 0, ()), (b"gone", None, 0, ()), (b"b", b"1", 0, ())]})
+    await log.clean()
+    for value in (b"2", b"3"):
+        clock.advance(HOUR // 3)
+        await writer.append({C0: [(b"a", value, 0, ())]})
+        await log.clean()
+        assert values(await read_all(log, C0)) == [None, b"1", value]
+    clock.advance(HOUR // 3)
+    await log.clean()
+    assert values(await read_all(log, C0)) == [b"1", b"3"]
+
+
 async def test_a_key_may_come_back_after_its_tombstone(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
     writer = await log.writer("w")
