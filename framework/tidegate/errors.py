@@ -170,7 +170,7 @@ class LogInUseError(LogError):
         self.directory, self.holder = directory, holder
         super().__init__(
             f"{directory} is held by {holder}. One process owns an embedded log: stop that one, "
-            f"give this one another directory (--data DIR), or use a Kafka broker for many workers (--broker)."
+            f"or give this one another directory (--data DIR)."
         )
 
 
@@ -198,7 +198,7 @@ class PartitionCountError(LogError):
         self.topic, self.actual, self.expected = topic, actual, expected
         super().__init__(
             f"topic {topic!r} has {actual} partitions, but the app expects {expected}. Keys would move between tasks "
-            f"without their state. Set the count back to {actual}, or start anew with 'tidegate reset'."
+            f"without their state. Set the count back to {actual}, or empty all topics with 'tidegate reset --all'."
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from tidegate.engine.plan import Plan, dead_letter_topic
 from tidegate.engine.stores import Stores
+from tidegate.errors import PartitionCountError
 from tidegate.logs.base import Log
 
 __all__ = ("start_anew", "topics_to_empty")
@@ -37,7 +38,12 @@ def topics_to_empty(plan: Plan, existing: Iterable[str], *, outputs: bool, every
 
 async def start_anew(plan: Plan, log: Log, stores: Stores, *, outputs: bool, everything: bool) -> list[str]:
     """While no task is open and nobody appends. Returns the topics that were emptied."""
-    emptied = topics_to_empty(plan, await log.topics(), outputs=outputs, everything=everything)
+    existing = await log.topics()
+    emptied = topics_to_empty(plan, existing, outputs=outputs, everything=everything)
+    for spec in plan.specs:  # one that stays, and does not fit, must be found before anything is removed
+        known = existing.get(spec.name)
+        if known is not None and known.partitions != spec.partitions and spec.name not in emptied:
+            raise PartitionCountError(spec.name, known.partitions, spec.partitions)
     stores.destroy_all()
     await log.delete(emptied)
     await log.create(plan.specs)

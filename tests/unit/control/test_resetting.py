@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tidegate import DEAD_LETTER, App, Context
-from tidegate.control.resetting import topics_to_empty
+from tidegate.control.resetting import start_anew, topics_to_empty
 from tidegate.engine.plan import Plan
+from tidegate.engine.stores import Stores
+from tidegate.errors import PartitionCountError
+from tidegate.testing import MemoryLog
 
 app = App("shop")
 orders = app.topic("orders", value_type=dict)
@@ -59,3 +64,18 @@ def test_everything_goes_on_request(plan: Plan) -> None:
 
 def test_what_is_not_there_cannot_go(plan: Plan) -> None:
     assert topics_to_empty(plan, {"orders"}, outputs=True, everything=False) == set()
+
+
+async def test_a_topic_that_stays_and_does_not_fit_is_found_before_anything_goes(plan: Plan) -> None:
+    log = MemoryLog()
+    await log.start()
+    await log.create([replace(spec, partitions=2) if spec.name == "orders" else spec for spec in plan.specs])
+    before = await log.topics()
+    stores = Stores(None, app.define().resolve().settings)
+
+    with pytest.raises(PartitionCountError, match="reset --all"):
+        await start_anew(plan, log, stores, outputs=False, everything=False)
+
+    assert await log.topics() == before
+    await start_anew(plan, log, stores, outputs=False, everything=True)
+    assert (await log.topics())["orders"].partitions == 4
