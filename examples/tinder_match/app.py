@@ -12,16 +12,19 @@ from tidegate import App, BoundedOutOfOrderness, Context, Default, EventTime, Ma
 
 __all__ = ("app", "inbox", "likes", "matches", "matchmaker", "notices")
 
-KEEP = timedelta(days=30)
-"""By the clock. What is said about the past can be checked as long as the likes are there."""
+# Everything is kept, so that what came out can be checked against all likes since the first one. The watermark waits
+# for late likes: a pair is forgotten only when every like that could still answer has come, so that what becomes of a
+# pair depends on its own likes alone, not on how fast time passes for others.
+app = App(
+    "tinder",
+    time=EventTime("at"),
+    watermark=BoundedOutOfOrderness(by=timedelta(milliseconds=LATE)),
+    retention_hours=0,
+)
 
-# The watermark waits for late likes. So a pair is forgotten only when every like that could still answer has come, and
-# what becomes of a pair depends on its own likes alone, not on how fast time passes for others.
-app = App("tinder", time=EventTime("at"), watermark=BoundedOutOfOrderness(by=timedelta(milliseconds=LATE)))
-
-likes = app.topic("likes", value_type=Like, key=pair_of, retention=KEEP)
-matches = app.topic("matches", value_type=Match, key="pair", retention=KEEP)
-notices = app.topic("notices", value_type=Notice, key="person", retention=KEEP)
+likes = app.topic("likes", value_type=Like, key=pair_of)
+matches = app.topic("matches", value_type=Match, key="pair")
+notices = app.topic("notices", value_type=Notice, key="person")
 
 
 class Pair(msgspec.Struct, frozen=True):
