@@ -116,6 +116,7 @@ class PartitionRow(Struct, array_like=True):
     clean_to: int = 0
     """In a compacted topic, records below were cleaned: at most one is left of each key."""
     clean_records: int = 0
+    clean_bytes: int = 0
     dirty_records: int = 0
 
 

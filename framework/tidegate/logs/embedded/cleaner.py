@@ -56,6 +56,7 @@ class _Pass:
     dirty: int = 0
     """How many dirty records it takes care of."""
     kept: int = 0
+    kept_bytes: int = 0
     removed_bytes: int = 0
 
     def survivors(self, records: list[Record], cleaned: int | None) -> list[Record]:
@@ -75,10 +76,13 @@ class _Pass:
 class _Step:
     """Neighbouring blocks that are taken out, and the rows that are put back."""
 
-    removed: list[tuple[bytes, int]] = field(default_factory=list)
-    """Keys and sizes."""
+    is_clean: bool
+    """Whether they were cleaned before."""
+    cleaned: int
+    """When: the last of them, or now."""
+    removed: list[bytes] = field(default_factory=list)
+    removed_bytes: int = 0
     rows: list[Row] = field(default_factory=list)
-    cleaned: int = 0
     dropped: int = 0
 
 
@@ -89,8 +93,10 @@ class Cleaner:
         self._options = options
 
     def is_due(self, partition: Partition) -> bool:
-        row = partition.row
-        return row.dirty_records >= max(self._options.clean_records, row.clean_records // 2)
+        """When a third of it is dirty, in records or in bytes, and that is not too little to be worth it."""
+        row, options = partition.row, self._options
+        many = row.dirty_records >= max(options.clean_records, row.clean_records // 2)
+        return many or row.bytes - row.clean_bytes >= max(options.clean_bytes, row.clean_bytes // 2)
 
     async def clean(self, partition: Partition, now: int, *, at_once: bool = False) -> int:
         """One pass. Returns how many bytes it has removed, or moved: that much can be given back."""
@@ -130,20 +136,21 @@ class Cleaner:
 
     def _take(self, work: _Pass, position: int, end: int, *, is_clean: bool) -> tuple[_Step, int]:
         """Look at a few blocks from `position` on. Returns what to do with them, and where to go on."""
-        step, read = _Step(cleaned=0 if is_clean else work.now), 0
+        step, read = _Step(is_clean, 0 if is_clean else work.now), 0
         for key, packed in self._blocks(work.partition, position, end):
             if read >= self._options.clean_step:
                 return step, offset_of(key)
             block = decode_block(packed)
-            cleaned = block.appended if is_clean else None
-            kept = work.survivors(block.records, cleaned)
+            kept = work.survivors(block.records, block.appended if is_clean else None)
             read += len(block.records)
             if len(kept) == len(block.records) >= self._options.block_records // 2:
                 if step.removed:
                     return step, offset_of(key)
                 work.kept += len(kept)
+                work.kept_bytes += len(packed)
             else:
-                step.removed.append((key, len(packed)))
+                step.removed.append(key)
+                step.removed_bytes += len(packed)
                 step.rows += map(astuple, kept)
                 step.dropped += len(block.records) - len(kept)
                 step.cleaned = max(step.cleaned, block.appended)
@@ -152,17 +159,22 @@ class Cleaner:
     async def _write(self, work: _Pass, step: _Step) -> None:
         """Put the rows back in full blocks, if that is better than what there was."""
         work.kept += len(step.rows)
-        if not step.dropped and len(step.removed) <= -(-len(step.rows) // self._options.block_records):
+        blocks = list(encode_blocks(step.rows, step.cleaned, self._options))
+        if not step.dropped and len(blocks) >= len(step.removed):
+            work.kept_bytes += step.removed_bytes
             return
-        changes, added, removed = Changes(), 0, 0
-        for key, size in step.removed:
+        changes, added = Changes(), sum(len(packed) for _, packed in blocks)
+        for key in step.removed:
             changes.delete(key)
-            removed += size
-        for rows, packed in encode_blocks(step.rows, step.cleaned, self._options):
+        for rows, packed in blocks:
             changes.put(block_key(work.partition.blocks, rows[0][0]), packed)
-            added += len(packed)
-        work.partition.row.bytes += added - removed
-        work.removed_bytes += removed
+        work.kept_bytes += added
+        work.removed_bytes += step.removed_bytes
+        row = work.partition.row
+        row.bytes += added - step.removed_bytes
+        if not step.is_clean:
+            row.dirty_records -= step.dropped
+            work.dirty -= step.dropped
         fault_point("log.cleaning")
         await self._commits.write_for(work.partition, changes)
         fault_point("log.cleaned")
@@ -170,7 +182,7 @@ class Cleaner:
     async def _finish(self, work: _Pass) -> None:
         row = work.partition.row
         row.clean_to = work.end
-        row.clean_records = work.kept
+        row.clean_records, row.clean_bytes = work.kept, work.kept_bytes
         row.dirty_records -= work.dirty
         await self._commits.write_for(work.partition, Changes())
 

@@ -84,13 +84,15 @@ class EmbeddedLog:
             raise
 
     async def stop(self) -> None:
-        if self._maintenance is not None:
-            await self._maintenance.stop()
-        if self._commits is not None:
-            await self._commits.close()
-        if self._database is not None:
-            await asyncio.to_thread(close_database, self._database)
-        self._database = self._commits = self._maintenance = None
+        """What was appended is committed first; from here on nothing more is taken."""
+        maintenance, commits, database = self._maintenance, self._commits, self._database
+        self._maintenance = self._commits = self._database = None
+        if maintenance is not None:
+            await maintenance.stop()
+        if commits is not None:
+            await commits.close()
+        if database is not None:
+            await asyncio.to_thread(close_database, database)
         self._lock.release()
         self._topics.clear()
         self.partitions.clear()
@@ -203,6 +205,7 @@ class EmbeddedLog:
     def partition(self, source: TopicPartition) -> Partition:
         partition = self.partitions.get(source)
         if partition is None:
+            self._running(self._database)
             raise UnknownTopicError(str(source) if source.topic in self._topics else source.topic, self._topics)
         return partition
 

@@ -39,9 +39,10 @@ class Maintenance:
 
     def __init__(self, log: Maintained) -> None:
         self._log = log
+        self._commits = log.commits
         self.reclaimer = Reclaimer(log.database, log.options)
-        self._retention = Retention(log.commits, self.reclaimer)
-        self._cleaner = Cleaner(log.database, log.commits, log.options)
+        self._retention = Retention(self._commits, self.reclaimer)
+        self._cleaner = Cleaner(log.database, self._commits, log.options)
         self._cleaning = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -87,9 +88,9 @@ class Maintenance:
 
     async def _repeat(self, job: Callable[[], Awaitable[None]]) -> None:
         """An error stops the log: without retention and compaction it would grow until the disk is full."""
-        while self._log.commits.error is None:
+        while self._commits.error is None:
             await asyncio.sleep(self._log.options.maintenance_interval)
             try:
                 await job()
             except Exception as error:
-                self._log.commits.fail(error)
+                self._commits.fail(error)

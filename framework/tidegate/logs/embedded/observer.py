@@ -18,7 +18,7 @@ from rocksdict import Rdict
 from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import Batch, TopicPartition, TopicSpec
 from tidegate.logs.embedded.blocks import PartitionRow, TopicRow, decode_partition, prefix_of
-from tidegate.logs.embedded.database import open_beside, translated
+from tidegate.logs.embedded.database import close_database, open_beside, translated
 from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import load_topics
 from tidegate.logs.reading import LocalReader, Wakeups
@@ -127,7 +127,7 @@ class LogObserver:
 
     def _close(self) -> None:
         if self._database is not None:
-            self._database.close()
+            close_database(self._database)
             self._database = None
 
 

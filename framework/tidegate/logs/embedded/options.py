@@ -20,7 +20,9 @@ class EmbeddedOptions:
     segment_bytes: int = 4 << 20
     """How much of a partition retention drops at a time, at most."""
     clean_records: int = 100_000
-    """A compacted partition is cleaned when so many records were appended, and half as many as it has clean ones."""
+    """A compacted partition is cleaned when so many records were appended, and half as many as it has clean ones;"""
+    clean_bytes: int = 32 << 20
+    """or so many bytes, and half as many as it has clean ones."""
     clean_keys: int = 200_000
     """How many keys the cleaner keeps in memory, about 130 bytes each. With fewer it takes more passes."""
     clean_step: int = 1500

@@ -26,6 +26,8 @@ class Partition:
         self.next = 0
         """The offset that the next record gets."""
         self.deleted = False
+        self.dropped_to = 0
+        """Blocks below were removed from the database since it was opened."""
         self.segments: deque[Segment] = deque()
         """The full ones, oldest first. The one that is being filled is in the row."""
         self._unsaved: list[tuple[int, Segment]] = []

@@ -26,7 +26,8 @@ class Retention:
         if not expired:
             return
         changes = Changes()
+        begin, partition.dropped_to = partition.dropped_to, partition.row.start
         for prefix in (partition.blocks, partition.segment_prefix):
-            changes.delete_range(block_key(prefix, 0), block_key(prefix, partition.row.start))
+            changes.delete_range(block_key(prefix, begin), block_key(prefix, partition.dropped_to))
         await self._commits.write_for(partition, changes)
         self._reclaimer.add(partition.blocks, sum(segment.bytes for segment in expired))

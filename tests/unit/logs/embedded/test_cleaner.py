@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -65,6 +66,17 @@ async def test_a_changelog_is_compacted_by_itself_when_it_is_worth_it(tmp_path: 
         }
 
 
+async def test_a_changelog_of_few_large_records_is_compacted_by_itself_too(tmp_path: Path) -> None:
+    options = EmbeddedOptions(clean_bytes=100_000, maintenance_interval=0.01)
+    async with running(tmp_path, options) as log:
+        writer = await log.writer("w")
+        for _ in range(20):
+            await writer.append({C0: [(b"k", os.urandom(10_000), 0, ())]})
+        row = log.partition(C0).row
+        await eventually(lambda: row.clean_records == 1)
+        assert row.bytes < 110_000
+
+
 async def test_readers_and_writers_go_on_while_a_changelog_is_compacted(tmp_path: Path) -> None:
     async with running(tmp_path, OPTIONS) as log:
         writer = await log.writer("w")
@@ -107,6 +119,19 @@ async def test_a_pass_leaves_blocks_alone_that_need_no_change(tmp_path: Path, mo
         assert 0 < removed < sizes / 5
         assert sum(blocks(log)) == 1000
         assert await Cleaner(log.database, log.commits, log.options).clean(log.partition(C0), 0, at_once=True) == 0
+
+
+async def test_blocks_that_are_full_of_large_records_are_left_alone(tmp_path: Path) -> None:
+    options = EmbeddedOptions(block_bytes=10_000, maintenance_interval=1000)
+    async with running(tmp_path, options) as log:
+        writer = await log.writer("w")
+        await writer.append({C0: [(b"k%d" % key, b"%d" % key * 1500, 0, ()) for key in range(100)]})
+        await log.clean()
+        before = blocks(log)
+        assert len(before) > 10
+        cleaner = Cleaner(log.database, log.commits, log.options)
+        assert await cleaner.clean(log.partition(C0), 0, at_once=True) == 0
+        assert blocks(log) == before
 
 
 async def test_more_keys_than_fit_in_memory_take_more_passes(tmp_path: Path) -> None:
@@ -167,6 +192,9 @@ async def test_compaction_can_be_stopped_at_any_step_and_goes_on_later(tmp_path:
                 await asyncio.sleep(0)
             cleaning.cancel()
             await asyncio.wait([cleaning])
+            row = log.partition(C0).row
+            assert row.clean_records + row.dirty_records >= sum(blocks(log))
+            assert row.dirty_records <= sum(blocks(log))
             assert {record.key: record.value for record in await read_all(log, C0)} == expected
 
 
