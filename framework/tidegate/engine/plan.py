@@ -66,7 +66,6 @@ def rekeyed(app: str, service: ServiceDefinition) -> list[ServiceDefinition]:
             key_type=service.key_type,
             partitions=partitions,
             time=EventTime(),  # the shuffle has found the time; it is the record's timestamp
-            retention_ms=None,
             retention_bytes=None,
             compact=False,
             internal=True,
