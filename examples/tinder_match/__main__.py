@@ -47,6 +47,7 @@ def main(ctx: click.Context, seconds: float | None, data: Path | None, rate: flo
         summary = asyncio.run(_run(seconds, rate, seed, plain))
     except TidegateError as error:
         raise click.ClickException(str(error)) from error
+    click.echo(f"Folded {summary.likes:,} likes; compared matches, notices and {summary.people:,} inboxes with that.")
     for difference in summary.differences[:_SHOWN]:
         click.echo(f"  {difference}")
     differences = len(summary.differences)
@@ -63,7 +64,7 @@ async def _run(seconds: float | None, rate: float, seed: int, plain: bool) -> Su
         with _stoppable(generator, seconds):
             async with _shown(Board(host, generator, recovery), plain):
                 await _unless_it_fails(generator.run())
-        click.echo(f"Stopped after {generator.sent:,} likes. Checking all {generator.stream.number:,} in the log ...")
+        click.echo(f"Stopped after {generator.sent:,} likes. Checking all {generator.stream.number:,} so far ...")
         return await _unless_it_fails(check(host))
 
 
