@@ -79,10 +79,11 @@ bench: setup ## Run the benchmarks [ARGS="--help" shows their options]
 	$(PY) -m benchmarks $(ARGS)
 
 .PHONY: docs
-docs: setup ## Regenerate docs/configuration.md from the settings
-	@mkdir -p docs
+docs: setup ## Regenerate the pages that come from the code: settings and command line
 	$(PY) -m tidegate_app.reference > docs/configuration.md.new
+	$(PY) -m tidegate_app.manual > docs/cli.md.new
 	@mv docs/configuration.md.new docs/configuration.md
+	@mv docs/cli.md.new docs/cli.md
 
 # The existing pins are kept where they still fit; UPGRADE=1 takes the newest of everything.
 LOCK = $(or $(UV),$(wildcard $(BIN)/uv),$(error make lock needs uv on PATH)) pip compile pyproject.toml --quiet \

@@ -10,6 +10,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from tidegate.engine.metrics import Metrics
+from tidegate_app.manual import manual
 
 DOCS = ROOT / "docs"
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -53,3 +54,7 @@ def test_the_two_commands_are_in_the_readme_word_for_word() -> None:
     for command in ("make run", "make test"):
         assert re.search(rf"^{command}\b", readme, flags=re.MULTILINE), command
         assert re.search(rf"^{command.removeprefix('make ')}:", targets, flags=re.MULTILINE), command
+
+
+def test_the_page_of_the_command_line_is_current() -> None:
+    assert (DOCS / "cli.md").read_text() == manual(), "run 'make docs'"
