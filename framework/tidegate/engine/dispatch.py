@@ -122,8 +122,8 @@ class Dispatcher:
             self._urgent = True
 
     def resume(self, inputs: Iterable[Input]) -> None:
-        """After a restart: time stands still until these inputs' unfinished records, and the timers that are due at the
-        watermark of the last commit, are taken up again. They come before all that the channels' watermarks speak of."""
+        """After a restart: time stands still until these inputs' unfinished records, and the timers that are due at
+        the last commit's watermark, are taken up again. They come before all that the channels' watermarks mean."""
         self._resuming = {None, *inputs}
 
     def _resumed(self, input_: Input | None) -> None:

@@ -15,17 +15,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tidegate.engine.environment import Environment
 from tidegate.engine.markers import CommitMarker, decode_marker
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.timers import queue_changes
-from tidegate.errors import LogError, StoreCorruptError
+from tidegate.errors import LogError, StoreCorruptError, StoreError
 from tidegate.faults import fault_point
 from tidegate.logs.base import LogRecord
 from tidegate.state.base import Change, Store, StorePosition
-from tidegate.state.layout import MARKER, TIMER
+from tidegate.state.layout import MARKER, QUEUE, TIMER, prefix_range
 
 __all__ = ("Recovered", "recover")
 
@@ -48,11 +49,41 @@ class Recovered:
 
 
 async def recover(plan: TaskPlan, environment: Environment) -> Recovered:
+    try:
+        return await _recover(plan, environment)
+    except StoreCorruptError as error:  # whether it cannot be opened, or turns out to be damaged when it is used
+        logger.warning("%s: %s", plan.id, error)
+        environment.stores.destroy(plan.definition.name, plan.number)
+        recovered = await _recover(plan, environment)
+        recovered.rebuilt = error.detail
+        return recovered
+
+
+async def _recover(plan: TaskPlan, environment: Environment) -> Recovered:
     started = time.perf_counter()
     fault_point("recovery.started")
-    store, reason = _open(plan, environment)
+    store = environment.stores.open(plan.definition.name, plan.number, buffered=environment.cache_limit)
+    try:
+        reason, replayed = await _bring_up(plan, environment, store)
+        raw = store.get(MARKER)
+        next(store.scan(*prefix_range(QUEUE)), None)  # the first timer is what the task asks for first
+    except BaseException:
+        with suppress(StoreError):
+            store.close()
+        raise
+    return Recovered(
+        store=store,
+        marker=None if raw is None else decode_marker(raw),
+        replayed=replayed,
+        rebuilt=reason,
+        milliseconds=(time.perf_counter() - started) * 1000,
+    )
+
+
+async def _bring_up(plan: TaskPlan, environment: Environment, store: Store) -> tuple[str, int]:
+    """Wipe the store if it is worth nothing, and replay. Returns why it was wiped, and how much was replayed."""
     start, end = await _ends(plan, environment)
-    reason = reason or _why_useless(store.position, start, end, environment.clock.now())
+    reason = _why_useless(store.position, start, end, environment.clock.now())
     last = await _last_marker(plan, environment, start, end)
     if last is None and store.position is not None:
         raise LogError(
@@ -63,28 +94,8 @@ async def recover(plan: TaskPlan, environment: Environment) -> Recovered:
         reason = "it belongs to another changelog"
     if reason and store.position is not None:
         logger.warning("%s: the local store is rebuilt: %s", plan.id, reason)
-        store.close()
-        environment.stores.destroy(plan.definition.name, plan.number)
-        store = environment.stores.open(plan.definition.name, plan.number, buffered=environment.cache_limit)
-    replayed = await _replay(plan, environment, store, last, start, end)
-    raw = store.get(MARKER)
-    return Recovered(
-        store=store,
-        marker=None if raw is None else decode_marker(raw),
-        replayed=replayed,
-        rebuilt=reason,
-        milliseconds=(time.perf_counter() - started) * 1000,
-    )
-
-
-def _open(plan: TaskPlan, environment: Environment) -> tuple[Store, str]:
-    name, number = plan.definition.name, plan.number
-    try:
-        return environment.stores.open(name, number, buffered=environment.cache_limit), ""
-    except StoreCorruptError as error:
-        logger.warning("%s: %s", plan.id, error)
-        environment.stores.destroy(name, number)
-        return environment.stores.open(name, number, buffered=environment.cache_limit), error.detail
+        store.wipe()
+    return reason, await _replay(plan, environment, store, last, start, end)
 
 
 async def _ends(plan: TaskPlan, environment: Environment) -> tuple[int, int]:

@@ -40,6 +40,8 @@ __all__ = ("RocksOptions", "RocksStore")
 _POSITION: Final = b"\x00position"
 """Where the position is kept. What begins with 00 is ours; the keys of the engine begin with a tag of 01 or more."""
 _FIRST: Final = b"\x01"
+_CORRUPT: Final = "CORRUPT"
+"""A file that says that the store is beyond use."""
 _by_key: Final = itemgetter(0)
 _positions: Final = msgspec.json.Decoder(StorePosition)
 
@@ -94,7 +96,7 @@ class RocksStore:
         try:
             return self._db.get(key)
         except Exception as error:
-            raise _translated(error, self._directory) from error
+            raise _failure(error, self._directory) from error
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         start = max(start, _FIRST)
@@ -106,7 +108,7 @@ class RocksStore:
             iterator = self._db.iter(bounds)
             iterator.seek(start)
         except Exception as error:
-            raise _translated(error, self._directory) from error
+            raise _failure(error, self._directory) from error
         cursor = _Cursor(iterator, bounds, self._directory)
         self._cursors.add(cursor)
         return cursor.pairs()
@@ -130,7 +132,7 @@ class RocksStore:
         try:
             self._db.write(batch)
         except Exception as error:
-            raise _translated(error, self._directory) from error
+            raise _failure(error, self._directory) from error
         self._position = position
 
     def flush(self) -> None:
@@ -159,7 +161,7 @@ class RocksStore:
         try:
             self._db.flush()
         except Exception as error:
-            raise _translated(error, self._directory) from error
+            raise _failure(error, self._directory) from error
 
     def _release(self) -> None:
         """Let go of the files. Open iterators would keep them open, and locked."""
@@ -210,7 +212,7 @@ class _Cursor:
         try:
             iterator.status()
         except Exception as error:
-            raise _translated(error, self._directory) from error
+            raise _failure(error, self._directory) from error
         finally:
             self.release()
 
@@ -219,6 +221,8 @@ class _Cursor:
 
 
 def _open(directory: Path, options: RocksOptions) -> Rdict:
+    if (directory / _CORRUPT).exists():
+        raise StoreCorruptError(directory, (directory / _CORRUPT).read_text())
     if not (directory / "CURRENT").exists() and any(directory.glob("*.sst")):
         raise StoreCorruptError(directory, "CURRENT is missing")  # RocksDB would begin an empty one
     directory.mkdir(parents=True, exist_ok=True)
@@ -276,6 +280,16 @@ def _table_options(options: RocksOptions, blocks: Cache) -> BlockBasedOptions:
 
 
 _NOT_THE_STORE: Final = ("/LOCK:", "Permission denied", "Too many open files", "Read-only file", "allocate memory")
+
+
+def _failure(error: Exception, directory: Path) -> Exception:
+    """What an error of an open store means. Damage may lie where opening does not look: a store that has shown any is
+    marked, so that whoever opens it next, even after a crash, does not run into it again."""
+    meaning = _translated(error, directory)
+    if isinstance(meaning, StoreCorruptError):
+        with suppress(OSError):
+            (directory / _CORRUPT).write_text(meaning.detail)
+    return meaning
 
 
 def _translated(error: Exception, directory: Path) -> Exception:

@@ -192,6 +192,33 @@ class World:
 
         return self.with_log(use)
 
+    def topics(self, name: str) -> list[Sequence[LogRecord]]:
+        """The records of one topic, by partition."""
+
+        async def use(log: EmbeddedLog, plan: Plan) -> list[Sequence[LogRecord]]:
+            partitions = (await log.topics())[name].partitions
+            return [await _read(log, TopicPartition(name, number)) for number in range(partitions)]
+
+        return self.with_log(use)
+
+    def clean(self) -> None:
+        """Compact all that can be compacted."""
+
+        async def use(log: EmbeddedLog, plan: Plan) -> None:
+            await log.clean()
+
+        self.with_log(use)
+
+    def recreate(self, name: str) -> None:
+        """Delete a topic and create it anew, empty."""
+
+        async def use(log: EmbeddedLog, plan: Plan) -> None:
+            spec = (await log.topics())[name]
+            await log.delete([name])
+            await log.create([spec])
+
+        self.with_log(use)
+
     def _stores(self, plan: Plan) -> dict[str, dict[bytes, bytes]]:
         stores = {}
         for task in plan.tasks:

@@ -8,6 +8,7 @@ When the input ends, because the test run is over or has died, it ends every chi
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -27,6 +28,8 @@ def main() -> None:
     children: set[int] = set()
     if _threads() != 1:
         raise RuntimeError(f"{_threads()} threads: only a process with one can be copied")
+    gc.collect()
+    gc.freeze()  # children need not look at what they share
     try:
         for line in sys.stdin:
             answer = _answer(json.loads(line), children)
