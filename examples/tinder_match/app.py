@@ -45,7 +45,7 @@ async def matchmaker(ctx: Context, like: Like, pair: ValueState[Pair | None]) ->
     elif not known.matched and known.first != like.liker:
         pair.value = Pair(first=known.first, at=known.at, matched=True)
         ctx.timers.cancel("forget")
-        ctx.emit(Match(pair=ctx.key, first=known.first, second=like.liker, since=known.at, at=like.at))
+        ctx.emit(Match(pair=ctx.key, first=known.first, second=like.liker, at=like.at))
         for person, other in ((known.first, like.liker), (like.liker, known.first)):
             ctx.emit(Notice(person=person, other=other, pair=ctx.key, at=like.at), to=notices)
 

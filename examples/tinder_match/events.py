@@ -26,8 +26,6 @@ class Match(msgspec.Struct, frozen=True):
     first: str
     """Who liked first."""
     second: str
-    since: int
-    """When the first like came."""
     at: int
     """When the second like came."""
 

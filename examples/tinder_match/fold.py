@@ -50,7 +50,7 @@ class Expected:
             self.remembered[pair] = (like.liker, like.at)
         elif first != like.liker:
             del self.remembered[pair]
-            self._match(Match(pair=pair, first=first, second=like.liker, since=at, at=like.at))
+            self._match(Match(pair=pair, first=first, second=like.liker, at=like.at))
 
     def _match(self, match: Match) -> None:
         self.matches.setdefault(match.pair, []).append(match)
@@ -116,6 +116,4 @@ def _inboxes(expected: Expected, inboxes: Mapping[str, Inbox]) -> Iterable[str]:
 
 
 def _list(matches: list[Match]) -> str:
-    return (
-        " and ".join(f"{match.first} at {match.since} then {match.second} at {match.at}" for match in matches) or "none"
-    )
+    return " and ".join(f"{match.first} then {match.second} at {match.at}" for match in matches) or "none"

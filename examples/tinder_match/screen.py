@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.tinder_match.board import Snapshot
-from examples.tinder_match.events import DAY, Match
+from examples.tinder_match.events import Match
 from examples.tinder_match.generator import SPEED
 from tidegate.settings import Settings
 
@@ -35,7 +35,6 @@ _HIGH = 18
 _LOVE = "bright_magenta"
 _COLOURS = {"likes": "bright_cyan", "matches": _LOVE, "commits": "bright_green"}
 _BARS = "▁▂▃▄▅▆▇█"
-_HOUR = DAY // 24
 
 
 class Screen:
@@ -141,7 +140,7 @@ def _latest(snapshot: Snapshot, rows: int) -> RenderableType:
     grid.add_column(no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
     for match in snapshot.latest[:rows]:
-        grid.add_row(_couple(match), Text(_after(match), style="dim"))
+        grid.add_row(_couple(match), Text(_day(match.at), style="dim"))
     if not snapshot.latest:
         grid.add_row(Text("Nobody has matched yet.", style="dim"), "")
     return _panel(grid, "Latest matches", _LOVE)
@@ -226,17 +225,6 @@ def _bar(value: float, most: float, width: int, colour: str) -> Text:
 
 def _couple(match: Match) -> Text:
     return Text.assemble(match.first, (" ♥ ", _LOVE), match.second)
-
-
-def _after(match: Match) -> str:
-    """How long the first one had to wait."""
-    hours = (match.at - match.since) // _HOUR
-    if hours < 1:
-        return "at once"
-    if hours < 24:
-        return f"after {hours} h"
-    days = hours // 24
-    return "a day later" if days == 1 else f"{days} days later"
 
 
 def _now(snapshot: Snapshot, name: str) -> float:
