@@ -71,7 +71,6 @@ def open_database(directory: Path, options: EmbeddedOptions) -> Rdict:
     settings.set_write_buffer_size(options.write_buffer_bytes)
     settings.set_max_write_buffer_number(4)
     settings.set_bytes_per_sync(1 << 20)
-    settings.set_wal_bytes_per_sync(1 << 20)
     settings.set_max_manifest_file_size(16 << 20)
     settings.set_max_open_files(512)
     settings.set_avoid_unnecessary_blocking_io(True)

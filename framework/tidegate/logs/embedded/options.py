@@ -9,6 +9,8 @@ __all__ = ("EmbeddedOptions",)
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedOptions:
+    """Sizes and thresholds of an embedded log. All of them may change from one start to the next."""
+
     max_record_bytes: int = 8 << 20
     """A larger record is refused with RecordTooLargeError."""
     block_records: int = 500
@@ -27,7 +29,7 @@ class EmbeddedOptions:
     """How many keys the cleaner keeps in memory, about 130 bytes each. With fewer it takes more passes."""
     clean_step: int = 1500
     """How many records the cleaner looks at before it lets the event loop turn: about 2 ms."""
-    reclaim_bytes: int = 32 << 20
-    """Space that nothing uses any more is given back when there is this much of it, and half of what is in use."""
+    reclaim_bytes: int = 64 << 20
+    """Space that nothing uses any more is given back when there is this much of it, and as much as is in use."""
     maintenance_interval: float = 1.0
     """How often retention and compaction are looked after, in seconds."""

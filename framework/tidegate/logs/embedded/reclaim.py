@@ -32,7 +32,7 @@ class Reclaimer:
 
     async def run(self, in_use: int, *, at_once: bool = False) -> None:
         """Compact where something was removed, if it is worth it. In a thread: rocksdict lets go of the GIL."""
-        if self._bytes < max(self._options.reclaim_bytes, in_use // 2) and not at_once:
+        if self._bytes < max(self._options.reclaim_bytes, in_use) and not at_once:
             return
         async with self._one_at_a_time:
             prefixes, self._prefixes, self._bytes = self._prefixes, set(), 0

@@ -1,7 +1,8 @@
 """Retention: whole segments are dropped when they are too old, or when a partition is too large.
 
 Age counts from when the log appended the records, not from their timestamps: replayed old events stay as long as new
-ones do. (Kafka goes by the timestamps, and drops old events within a minute of their arrival.)
+ones do. (Kafka goes by the timestamps, and drops old events within a minute of their arrival.) Size counts as it is
+stored, that is compressed.
 """
 
 from __future__ import annotations
