@@ -231,4 +231,3 @@ def test_an_input_that_was_recreated_is_refused(new_world: NewWorld, seed: int) 
     world = drained(new_world, seed)
     world.recreate("entries")
     world.fail(saying="entries", until_end=False)
-

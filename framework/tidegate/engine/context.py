@@ -17,6 +17,7 @@ from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
 from tidegate.functions.service import Bound, ServiceDefinition
 from tidegate.keys import decode_key, encode_key, key_hash
 from tidegate.logs.base import Headers, LogRecord, TopicPartition
+from tidegate.logs.records import check_size
 from tidegate.state.base import Store
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import Default
@@ -328,6 +329,8 @@ class TaskContext(Context):
             key_bytes = journal.key
         when = journal.timestamp if timestamp is None else to_instant(timestamp)
         stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
+        if headers or len(raw) + len(key_bytes) > output.large:
+            check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
         self.emitted.append((output.sources[output.place(key_bytes)], key_bytes, raw, when, stamp))
 
     def forward(self, key: Any) -> None:
@@ -338,6 +341,7 @@ class TaskContext(Context):
         key_bytes = encode_key(key)
         where = f"{source.topic}:{source.partition}:{record.offset}".encode()
         headers = (*self.headers, (ORIGIN_HEADER, where), *self.stamp.headers)
+        check_size(output.topic.name, (key_bytes, record.value, 0, headers), output.limit)
         target = output.sources[output.place(key_bytes)]
         self.emitted.append((target, key_bytes, record.value, self.journal.timestamp, headers))
 

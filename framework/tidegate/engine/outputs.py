@@ -17,9 +17,11 @@ Emitted = tuple[TopicPartition, bytes | None, bytes | None, int, Headers]
 class Output:
     """One output topic, with everything looked up that is the same for each record."""
 
-    __slots__ = ("check", "codec", "encode", "key_of", "place", "sources", "topic")
+    __slots__ = ("check", "codec", "encode", "key_of", "large", "limit", "place", "sources", "topic")
 
-    def __init__(self, topic: TopicDefinition) -> None:
+    def __init__(self, topic: TopicDefinition, limit: int) -> None:
+        """`limit`: how large a record the log takes."""
+        self.limit, self.large = limit, limit // 2
         self.topic, self.codec = topic, topic.codec
         self.check, self.encode = topic.codec.check, topic.codec.encode_raw
         self.place = topic.placement

@@ -68,7 +68,9 @@ class Task:
         self.inputs: dict[TopicPartition, Input] = {
             source: Input(topic, source, self._clock, self.time.outside.get(source)) for topic, source in plan.sources
         }
-        outputs = {name: Output(topic) for name, topic in self.definition.outputs.items()}
+        outputs = {
+            name: Output(topic, environment.log.max_record_bytes) for name, topic in self.definition.outputs.items()
+        }
         self._outputs = {**{output.topic.name: output for output in outputs.values()}, **outputs}
         self._default_first()
         self._emitted: list[Emitted] = []

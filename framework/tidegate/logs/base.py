@@ -127,6 +127,10 @@ class Writer(Protocol):
 
 
 class Log(Protocol):
+    @property
+    def max_record_bytes(self) -> int:
+        """A record that is larger, with its key and headers, is refused with RecordTooLargeError."""
+
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...

@@ -42,7 +42,7 @@ class MemoryLog:
         self, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, max_record_bytes: int = 8 << 20
     ) -> None:
         self._clock = clock
-        self._max_record_bytes = max_record_bytes
+        self.max_record_bytes = max_record_bytes
         self._topics: dict[str, TopicSpec] = {}
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._writers: dict[str, MemoryWriter] = {}
@@ -123,7 +123,7 @@ class MemoryLog:
             if self._partition(source).spec.compact:
                 check_keys(source, new)
             for record in new:
-                check_size(source.topic, record, self._max_record_bytes)
+                check_size(source.topic, record, self.max_record_bytes)
         return {source: self._partition(source).end + len(new) for source, new in records.items()}
 
     def append(self, records: Records) -> None:

@@ -1,11 +1,11 @@
 """Small apps whose results can be computed by hand. `oracle` says what is right for each.
 
-    ledger     every kind of state; records may wait, and may fail
-    alarms     one timer for each record, by event time or by the clock
-    sessions   timers that move: what a partition does depends on when each fires
-    shuffled   records re-keyed by a field
-    chained    a service behind another, which goes by the time of the first
-    cycle      two services in a circle
+ledger     every kind of state; records may wait, and may fail
+alarms     one timer for each record, by event time or by the clock
+sessions   timers that move: what a partition does depends on when each fires
+shuffled   records re-keyed by a field
+chained    a service behind another, which goes by the time of the first
+cycle      two services in a circle
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ __all__ = (
     "chained",
     "cycle",
     "dead_letters",
+    "hurried",
     "ledger",
     "note",
     "retrying",
@@ -183,6 +184,7 @@ def _ledger(name: str, errors: ErrorPolicy = STOP, timeout: float | None = None)
 ledger = stopping = _ledger("ledger")
 skipping = _ledger("skipping", SKIP)
 dead_letters = _ledger("letters", DEAD_LETTER)
+hurried = _ledger("hurried", SKIP, timeout=0.1)
 retrying = _ledger("retrying", retry(RETRIES, 0.01, then=DEAD_LETTER))
 
 

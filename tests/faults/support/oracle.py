@@ -1,7 +1,7 @@
 """What is right: plain folds over what is in the input topics, and the checks that everything else agrees with them.
 
-The truth is the log of the inputs, not what a test meant to send: a sender that is killed does not know whether its last
-record is there.
+The truth is the log of the inputs, not what a test meant to send: a sender that is killed does not know whether its
+last record is there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from tests.faults.support.apps import GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session
 from tests.faults.support.world import Picture, World
 from tidegate.engine.markers import CommitMarker, decode_marker
+from tidegate.keys import partition_of
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.state.layout import KEYED, MARKER, QUEUE, TIMER, parse_keyed, parse_queue, parse_timer, unpack_due
 
@@ -46,7 +47,7 @@ def _difference(actual: Any, expected: Any) -> str:
         for index, (one, other) in enumerate(zip(actual, expected, strict=False)):
             if one != other:
                 return f"item {index} is {one!r}, not {other!r} ({len(actual)} items, {len(expected)} expected)"
-        return f"{len(actual)} items instead of {len(expected)}; from there: {actual[len(expected):][:3]!r}"
+        return f"{len(actual)} items instead of {len(expected)}; from there: {actual[len(expected) :][:3]!r}"
     return f"{actual!r} instead of {expected!r}"
 
 
@@ -54,7 +55,7 @@ def _difference(actual: Any, expected: Any) -> str:
 
 
 def check_engine(world: World, picture: Picture) -> None:
-    """After a drain: the changelog, folded, is the local store; every input is read to its end, nothing is unfinished."""
+    """After a drain: a changelog, folded, is the local store; all input is read to its end, nothing is unfinished."""
     for task in picture.plan.tasks:
         folded = fold_changelog(picture.topics[task.changelog])
         store = picture.stores[task.id]
@@ -115,13 +116,14 @@ def single(state: Mapping[str, Mapping[bytes, Any]]) -> dict[str, Any]:
 def entries_of(picture: Picture, topic: str = "entries") -> dict[str, list[Entry]]:
     """What can be read of the input, by key."""
     found: dict[str, list[Entry]] = {}
-    for part in picture.partitions(topic):
+    parts = picture.partitions(topic)
+    for number, part in enumerate(parts):
         for record in part:
             try:
                 entry = msgspec.json.decode(record.value or b"", type=Entry)
             except msgspec.MsgspecError:
                 continue
-            if record.key == entry.key.encode():
+            if record.key == entry.key.encode() and partition_of(record.key, len(parts)) == number:
                 found.setdefault(entry.key, []).append(entry)
     return found
 
@@ -164,7 +166,12 @@ def _keep(state: dict[str, dict[str, dict[bytes, Any]]], key: str, entries: Sequ
     balance = {"count": count, "total": sum(entry.amount for entry in entries)}
     amounts = Counter(str(entry.amount).encode() for entry in entries)
     items = {index.to_bytes(8, "big"): entries[index].id for index in range(first, count)}
-    for name, value in (("balance", {b"": balance}), ("last", {b"": last}), ("by_amount", dict(amounts)), ("history", items)):
+    for name, value in (
+        ("balance", {b"": balance}),
+        ("last", {b"": last}),
+        ("by_amount", dict(amounts)),
+        ("history", items),
+    ):
         state.setdefault(name, {})[key] = value
     state.setdefault("history.bounds", {})[key] = {b"": [first, count]}
 

@@ -31,8 +31,8 @@ LOADED = (apps, tinder, uvloop, tidegate_app.commands.worker, tidegate_app.worke
 def live(arguments: dict[str, Any]) -> int:
     """Run until told to stop, until the end of a bounded run, or until an error. Returns the exit status.
 
-    app: MODULE:NAME. until_end: a bounded run. log: options of the embedded log. feed: MODULE:NAME of a coroutine function
-    that runs beside the services and is given the app."""
+    app: MODULE:NAME. until_end: a bounded run. log: options of the embedded log. feed: MODULE:NAME of a coroutine
+    function that runs beside the services and is given the app."""
     faults.arm(faults.parse(os.environ.get("TIDEGATE_FAULTS", "")))
     if arguments.get("log"):
         _tune_log(EmbeddedOptions(**arguments["log"]))

@@ -87,12 +87,14 @@ class World:
         return self.directory / "data" / self.definition.define().id
 
     # -- lives -------------------------------------------------------------------------------------------------------
-    def live(self, faults: str = "", *, until_end: bool = True, feed: str = "", **environment: str) -> Life:
+    def live(
+        self, faults: str = "", *, until_end: bool = True, feed: str = "", environment: Mapping[str, str] | None = None
+    ) -> Life:
         """Start a worker."""
         arguments = {"app": self.app, "until_end": until_end, "feed": feed, "log": self.log_options}
         variables = {
             **self.environment,
-            **environment,
+            **(environment or {}),
             "TIDEGATE_FAULTS": faults,
             "TIDEGATE_FAULTS_LOG": str(self._faults),
             "TIDEGATE_TEST_NOTES": str(self._notes),
@@ -120,7 +122,7 @@ class World:
 
     def drain(self, **environment: str) -> Life:
         """Run a worker without faults to the end of everything."""
-        life = self.live(**environment)
+        life = self.live(environment=environment)
         status = life.wait()
         assert status == 0, self.told(f"a worker without faults ended with {status}: {life.output}")
         return life
@@ -166,7 +168,9 @@ class World:
         rows = [(definition.key_of(value), codec.encode(value)) for value in values]
         self.append_raw(topic, [(key, value, None) for key, value in rows], batch)
 
-    def append_raw(self, topic: str, rows: Sequence[tuple[bytes | None, bytes | None, int | None]], batch: int = 50) -> None:
+    def append_raw(
+        self, topic: str, rows: Sequence[tuple[bytes | None, bytes | None, int | None]], batch: int = 50
+    ) -> None:
         """Append keys and values as they are; the partition is the key's unless it is named."""
 
         async def use(log: EmbeddedLog, plan: Plan) -> None:
@@ -241,8 +245,6 @@ async def _read(log: EmbeddedLog, source: TopicPartition) -> list[LogRecord]:
             records += found.records
     await reader.close()
     return records
-
-
 
 
 def random_seed() -> int:

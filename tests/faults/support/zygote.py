@@ -1,8 +1,8 @@
-"""A process that has imported everything and waits to be copied: a worker's life then begins in milliseconds, not in seconds.
+"""A process that has imported everything and waits to be copied: a worker's life then begins within milliseconds.
 
-It reads requests from its input, one JSON object a line, and answers each with one. `start` forks a child that becomes a worker;
-`poll` asks how a child ended. Only `poll` reaps, so a process id stays its child's until the test has heard of its end.
-When the input ends, because the test run is over or has died, it ends every child and itself.
+It reads requests from its input, one JSON object a line, and answers each with one. `start` forks a child that becomes
+a worker; `poll` asks how a child ended. Only `poll` reaps, so a process id stays its child's until the test has heard
+of its end. When the input ends, because the test run is over or has died, it ends every child and itself.
 """
 
 from __future__ import annotations

@@ -100,6 +100,10 @@ class EmbeddedLog:
         self._wakeups.wake()
 
     @property
+    def max_record_bytes(self) -> int:
+        return self.options.max_record_bytes
+
+    @property
     def syncs(self) -> int:
         """How often the disk was made to hold what was written."""
         return self.commits.syncs

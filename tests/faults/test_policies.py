@@ -1,0 +1,208 @@
+"""Records that cannot be read and handlers that fail, by policy, through kills: each is given up once, nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+
+from tests.faults.conftest import NewWorld
+from tests.faults.support import oracle
+from tests.faults.support.apps import PARTITIONS, RETRIES, Entry
+from tests.faults.support.feed import entries
+from tests.faults.support.world import KILLED, Picture, World
+from tidegate.keys import partition_of
+from tidegate.logs.base import LogRecord
+
+ALWAYS = 1_000_000
+POISON = {
+    "bad-json": b'{"id": 1, "key": ',
+    "wrong-type": b'{"id": "one", "key": "k1", "amount": 1, "at": 0}',
+    "not-text": b"\xff\xfe\x00",
+    "empty": b"",
+    "tombstone": None,
+}
+Row = tuple[bytes | None, bytes | None, int | None]
+
+
+def poisoned(seed: int, count: int, *, waiting: float = 0.0) -> list[Row]:
+    """Good entries, with bad records among them: unreadable, without a key, or in another partition than their key's."""
+    dice = random.Random(seed)
+    rows: list[Row] = []
+    for entry in entries(seed, count, waiting=waiting):
+        key, value = entry.key.encode(), msgspec.json.encode(entry)
+        rows.append((key, value, None))
+        chance = dice.random()
+        if chance < 0.1:
+            rows.append((key, dice.choice([*POISON.values()]), None))
+        elif chance < 0.15:
+            rows.append((None, value, dice.randrange(PARTITIONS)))
+        elif chance < 0.2:
+            rows.append((key, value, (partition_of(key, PARTITIONS) + 1) % PARTITIONS))
+    return rows
+
+
+def is_bad(record: LogRecord, partition: int) -> bool:
+    if record.key is None or partition_of(record.key, PARTITIONS) != partition:
+        return True
+    try:
+        msgspec.json.decode(record.value or b"", type=Entry)
+    except msgspec.MsgspecError:
+        return True
+    return False
+
+
+def bad_records(picture: Picture) -> dict[tuple[int, int], LogRecord]:
+    """By partition and offset."""
+    return {
+        (number, record.offset): record
+        for number, part in enumerate(picture.partitions("entries"))
+        for record in part
+        if is_bad(record, number)
+    }
+
+
+def check_dead_letters(world: World, picture: Picture, topic: str, expected: dict[tuple[int, int], LogRecord]) -> None:
+    """Each once, as it was, with where it came from and what was wrong."""
+    found: list[tuple[int, int]] = []
+    for part in picture.partitions(topic):
+        for letter in part:
+            headers = dict(letter.headers)
+            origin = int(headers["origin-partition"]), int(headers["origin-offset"])
+            found.append(origin)
+            assert headers["origin-topic"] == b"entries", world.told(f"{headers}")
+            assert headers["error-type"], world.told(f"{headers}")
+            assert origin in expected, world.told(f"{origin} is no bad record, but a dead letter: {headers}")
+            same = (letter.key, letter.value) == (expected[origin].key, expected[origin].value)
+            assert same, world.told(f"the dead letter of {origin} is not what was read there")
+    oracle.same(world, "the dead letters", Counter(found), Counter(list(expected)))
+
+
+def kill_now_and_then(world: World, seed: int, lives: int = 4) -> None:
+    dice = random.Random(seed)
+    points = ("handler.after", "commit.frozen", "commit.appending", "log.written", "commit.appended", "commit.applied")
+    for _ in range(lives):
+        life = world.live(f"{dice.choice(points)}:kill@{dice.randint(1, 12)}")
+        assert life.wait() in (0, KILLED), world.told(life.output)
+    assert world.struck.total() >= 2, world.told("too few kills")
+
+
+# -- records that cannot be read ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waiting", [0.0, 0.3], ids=["direct", "waiting"])
+def test_poison_goes_to_the_dead_letters_once(new_world: NewWorld, seed: int, waiting: float) -> None:
+    world = new_world("dead_letters", TIDEGATE_TEST_TOIL="0.0002")
+    world.append_raw("entries", poisoned(seed, 300, waiting=waiting))
+    kill_now_and_then(world, seed)
+    world.drain()
+    picture = world.look()
+    bad = bad_records(picture)
+    assert len(bad) > 10
+    oracle.check_ledger(world, picture)
+    check_dead_letters(world, picture, "letters.ledger.dead-letters", bad)
+
+
+def test_poison_is_skipped_and_takes_nothing_else_with_it(new_world: NewWorld, seed: int) -> None:
+    world = new_world("skipping", TIDEGATE_TEST_TOIL="0.0002")
+    world.append_raw("entries", poisoned(seed, 300))
+    kill_now_and_then(world, seed)
+    world.drain()
+    oracle.check_ledger(world, world.look())
+
+
+@pytest.mark.parametrize("kind", POISON)
+def test_poison_stops_the_worker_and_stays_where_it_is(new_world: NewWorld, seed: int, kind: str) -> None:
+    """Not a loop of crashes that eats the stream: every start says the same, and what came before is committed once."""
+    world = new_world("stopping")
+    world.append("entries", entries(seed, 100, keys=1))
+    world.append_raw("entries", [(b"k0", POISON[kind], None)])
+    world.append("entries", entries(seed + 1, 100, keys=1, first=101))
+    for _ in range(3):
+        life = world.fail(saying="ServiceFailedError")
+        assert "DecodeError" in life.output, world.told(life.output)
+    postings = [posting for own in world.topics("postings") for posting in own]
+    assert len(postings) <= 100, world.told("something after the bad record was handled")
+
+
+# -- handlers that fail ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waiting", [0.0, 0.4], ids=["direct", "waiting"])
+def test_a_failing_handler_leaves_the_state_as_it_was(new_world: NewWorld, seed: int, waiting: float) -> None:
+    """It has written, emitted and waited before it fails, and nothing of that is seen."""
+    world = new_world("dead_letters", TIDEGATE_TEST_TOIL="0.0002")
+    sent = list(entries(seed, 300, waiting=waiting, failing=0.1, fails=ALWAYS))
+    world.append("entries", sent)
+    kill_now_and_then(world, seed)
+    world.drain()
+    picture = world.look()
+    given_up = frozenset(entry.id for entry in sent if entry.fails)
+    oracle.check_ledger(world, picture, given_up=given_up)
+    failed = {
+        (number, record.offset): record
+        for number, part in enumerate(picture.partitions("entries"))
+        for record in part
+        if msgspec.json.decode(record.value or b"", type=Entry).id in given_up
+    }
+    check_dead_letters(world, picture, "letters.ledger.dead-letters", failed)
+
+
+@pytest.mark.parametrize("waiting", [0.0, 0.4], ids=["direct", "waiting"])
+def test_a_handler_is_repeated_until_it_succeeds_or_is_given_up(new_world: NewWorld, seed: int, waiting: float) -> None:
+    world = new_world("retrying", TIDEGATE_TEST_TOIL="0.0002")
+    sent = [*entries(seed, 200, waiting=waiting, failing=0.15, fails=RETRIES)]
+    sent += entries(seed + 1, 100, waiting=waiting, failing=0.15, fails=ALWAYS, first=201)
+    world.append("entries", sent)
+    kill_now_and_then(world, seed)
+    world.drain()
+    picture = world.look()
+    given_up = frozenset(entry.id for entry in sent if entry.fails > RETRIES)
+    oracle.check_ledger(world, picture, given_up=given_up)
+    letters = [dict(letter.headers) for part in picture.partitions("retrying.ledger.dead-letters") for letter in part]
+    assert len(letters) == len(given_up), world.told(f"{len(letters)} dead letters instead of {len(given_up)}")
+    assert {headers["attempts"] for headers in letters} <= {str(RETRIES + 1).encode()}
+
+
+@pytest.mark.parametrize("waiting", [0.0, 1.0], ids=["direct", "waiting"])
+def test_a_failed_record_stops_the_worker_and_is_handled_when_the_handler_is_mended(
+    new_world: NewWorld, seed: int, waiting: float
+) -> None:
+    """It fails in mid-batch, with commits under way: neither it nor what came before it is lost or done twice."""
+    world = new_world("stopping", TIDEGATE_TEST_TOIL="0.0002")
+    world.append("entries", entries(seed, 400, waiting=waiting, longest=0.005, failing=0.02, fails=ALWAYS))
+    for _ in range(4):
+        world.fail(saying="is told to fail")
+    kill = world.live("commit.appended:kill@4")
+    assert kill.wait() in (1, KILLED), world.told(kill.output)
+    world.drain(TIDEGATE_TEST_MENDED="1")
+    oracle.check_ledger(world, world.look())
+
+
+def test_a_handler_that_hangs_is_given_up_and_other_keys_go_on(new_world: NewWorld, seed: int) -> None:
+    world = new_world("hurried")
+    stuck = {50, 120, 121}
+    sent = [msgspec.structs.replace(entry, wait=3600.0 if entry.id in stuck else 0.0) for entry in entries(seed, 200)]
+    world.append("entries", sent)
+    world.drain()
+    oracle.check_ledger(world, world.look(), given_up=frozenset(stuck))
+
+
+# -- results that the log refuses -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waiting", [0.0, 1.0], ids=["direct", "waiting"])
+def test_a_result_that_is_too_large_is_given_up_with_its_record(new_world: NewWorld, seed: int, waiting: float) -> None:
+    """The log would refuse the whole transaction: it is the record's fault, not that of all the others in it."""
+    world = new_world("dead_letters")
+    sent = list(entries(seed, 200, waiting=waiting, longest=0.005))
+    large = {20, 77, 150}
+    sent = [msgspec.structs.replace(e, size=9 << 20 if e.id in large else 0) for e in sent]
+    world.append("entries", sent)
+    world.drain()
+    picture = world.look()
+    oracle.check_ledger(world, picture, given_up=frozenset(large))
+    letters = [dict(letter.headers) for part in picture.partitions("letters.ledger.dead-letters") for letter in part]
+    assert [headers["error-type"] for headers in letters] == [b"RecordTooLargeError"] * 3, world.told(f"{letters}")
