@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,6 +25,8 @@ BATCH_RECORDS: Final = 1000
 BATCH_BYTES: Final = 256 << 10
 IDLE: Final = 0.5
 """Without input for so many seconds, a log that no worker owns is let go, so that one may start."""
+TURN: Final = 2.0
+"""After so many seconds it is let go in any case, for a moment: a worker that waits for it takes over."""
 
 
 class Sending:
@@ -35,6 +39,7 @@ class Sending:
         self._batch: list[AppendedRecord] = []
         self._bytes = 0
         self._line = 0
+        self._began = time.monotonic()
         self.sent = 0
         self.skipped = 0
 
@@ -62,13 +67,19 @@ class Sending:
 
     async def _send(self, maker: RecordMaker, lines: StdinLines, progress: _Bar) -> None:
         async for chunk in lines.chunks(idle=IDLE):
-            if not chunk and self._access.owns:
-                await self._access.release()
             for line in chunk:
                 self._line += 1
                 await self._take(maker, line)
             await self._flush()
+            await self._let_others(idle=not chunk)
             progress.show(self.sent, lines.bytes_read)
+
+    async def _let_others(self, *, idle: bool) -> None:
+        """Own the log no longer than needed."""
+        if self._access.owns and (idle or time.monotonic() - self._began >= TURN):
+            await self._access.release()
+            await asyncio.sleep(0.1)
+            self._began = time.monotonic()
 
     async def _take(self, maker: RecordMaker, line: bytes) -> None:
         if not line.strip():

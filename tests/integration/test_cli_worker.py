@@ -1,0 +1,203 @@
+"""A worker as a process: what it says, how it ends, and that nothing is lost or counted twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import Project, lines
+
+
+def greet(project: Project, names: Iterable[str]) -> None:
+    project.run("send", "hello.py", "greetings", stdin=lines({"name": name} for name in names))
+
+
+def seen(project: Project) -> dict[str, int]:
+    return {line["key"]: line["value"] for line in project.json("state", "list", "hello.py", "greeter", "seen")}
+
+
+def test_a_bounded_run_handles_all_fires_timers_commits_and_exits_with_0(project: Project) -> None:
+    greet(project, ["ann", "bob", "ann"])
+
+    done = project.run("worker", "hello.py", "--until-end")
+
+    assert "recovered 0 keys, replayed 0 records" in done.stderr
+    found = project.json("tail", "hello.py", "counts", "--until-end")
+    emitted = [(line["key"], line["value"]["count"]) for line in found]
+    assert sorted(emitted) == [("ann", -2), ("ann", 1), ("ann", 2), ("bob", -1), ("bob", 1)]
+    assert seen(project) == {"ann": 2, "bob": 1}
+
+    project.run("worker", "hello.py", "--until-end")
+    assert len(project.json("tail", "hello.py", "counts", "--until-end")) == 5
+
+
+def test_after_kill_9_the_first_lines_say_what_was_recovered(project: Project) -> None:
+    with project.worker() as worker:
+        greet(project, [f"n{number}" for number in range(20)] * 2)
+        project.json("tail", "hello.py", "counts", "--from-beginning", "--count", "40")
+        worker.stop(signal.SIGKILL)
+
+    with project.worker() as again:
+        first = again.output.splitlines()[:2]
+        assert first[0].endswith("greeter × 4, pad.notes.by-key × 4, pad × 4")
+        assert "recovered 20 keys, replayed " in first[1]
+        replayed = int(first[1].split("replayed ")[1].split()[0].replace(",", ""))
+        assert replayed >= 40  # a change of state and a timer for each key
+        assert " ms (12 tasks)" in first[1]
+        assert set(seen(project).values()) == {2}
+
+
+def test_sigterm_and_sigint_end_a_worker_with_0_and_everything_committed(project: Project) -> None:
+    for number, (signal_, expected) in enumerate([(signal.SIGTERM, 1), (signal.SIGINT, 2)]):
+        with project.worker() as worker:
+            greet(project, ["ann"])
+            project.json("tail", "hello.py", "counts", "--from-beginning", "--count", str(number + 1))
+            assert worker.stop(signal_) == 0
+            assert "stopped: everything that was handled is committed" in worker.output
+        assert seen(project) == {"ann": expected}
+
+
+def test_a_second_worker_is_refused_and_the_first_goes_on(project: Project) -> None:
+    with project.worker() as worker:
+        done = project.run("worker", "hello.py", code=1)
+
+        assert done.stderr.startswith("Error: .tidegate/hello is held by process ")
+        assert f"process {worker.pid} " in done.stderr
+        assert "--data DIR" in done.stderr
+        assert len(done.stderr.splitlines()) <= 5
+        assert worker.alive
+
+
+def test_a_handler_that_fails_stops_the_worker_with_its_error_on_one_screen(project: Project) -> None:
+    greet(project, ["ann"])
+    project.run("send", "hello.py", "greetings", stdin=lines([{"name": "bob", "text": "bad"}]))
+
+    done = project.run("worker", "hello.py", code=1)
+
+    error = done.stderr[done.stderr.index("Error:") :]
+    assert "service 'greeter' stopped at greetings[" in error
+    assert "ValueError: I do not like this greeting" in error
+    assert 'hello.py", line ' in error
+    assert 'raise ValueError("I do not like this greeting")' in error
+    assert "DEAD_LETTER" in error
+    assert len(error.splitlines()) < 24
+    assert "dispatch.py" not in error
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(project: Project) -> None:
+    project.directory.joinpath("locked").mkdir(mode=0o500)
+
+    done = project.run("worker", "hello.py", "--data", "locked", code=1)
+
+    assert "locked/hello cannot hold a log: Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize("data", ["hello.py", "/proc/nowhere"])
+def test_a_directory_that_cannot_be_is_an_error_that_says_so(project: Project, data: str) -> None:
+    done = project.run("worker", "hello.py", "--data", data, code=1)
+
+    assert f"Error: {data}/hello cannot hold a log" in done.stderr
+    assert len(done.stderr.splitlines()) <= 3
+
+
+def test_a_flag_wins_over_the_environment_over_the_app(project: Project) -> None:
+    project.run("send", "hello.py", "greetings", stdin=lines([{"name": "ann"}]), TIDEGATE_DATA="by-environment")
+    assert (project.directory / "by-environment" / "hello").is_dir()
+
+    project.run("send", "hello.py", "greetings", "--data", "by-flag", TIDEGATE_DATA="by-environment-too")
+    assert (project.directory / "by-flag" / "hello").is_dir()
+    assert not (project.directory / "by-environment-too").exists()
+
+
+def test_metrics_are_served(project: Project) -> None:
+    with project.worker("hello.py", "--metrics", "127.0.0.1:19464"):
+        greet(project, ["ann"])
+        project.json("tail", "hello.py", "counts", "--from-beginning", "--count", "1")
+        deadline = time.monotonic() + 20
+        text = ""
+        while 'tidegate_handled_total{service="greeter"' not in text:
+            assert time.monotonic() < deadline
+            with urllib.request.urlopen("http://127.0.0.1:19464/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+
+    done = project.run("worker", "hello.py", "--metrics", "192.0.2.1:1", code=1)
+    assert "metrics cannot be served at 192.0.2.1:1" in done.stderr
+
+
+def test_two_apps_share_a_directory_without_meeting(project: Project) -> None:
+    other = (project.directory / "hello.py").read_text().replace('App("hello")', 'App("other")')
+    (project.directory / "other.py").write_text(other)
+    with project.worker("hello.py"), project.worker("other.py"):
+        greet(project, ["ann"])
+        project.json("tail", "hello.py", "counts", "--from-beginning", "--count", "1")
+        assert project.json("state", "list", "other.py", "greeter", "seen") == []
+
+
+def test_a_handler_that_waits_is_let_finish_when_the_worker_stops(project: Project) -> None:
+    (project.directory / "slow.py").write_text("""
+import asyncio
+from tidegate import App, Context, ValueState
+
+app = App("slow")
+orders = app.topic("orders", value_type=str)
+
+@app.process(orders)
+async def waiter(ctx: Context, order: str, done: ValueState[str]) -> None:
+    print("begun", flush=True)
+    await asyncio.sleep(1.5)
+    done.value = order
+""")
+    with project.worker("slow.py") as worker:
+        project.run("send", "slow.py", "orders", "--records", stdin=lines([{"key": "k", "value": "tea"}]))
+        worker.wait_for("begun")
+        assert worker.stop() == 0
+
+    assert project.json("state", "get", "slow.py", "waiter", "done", "k") == ["tea"]
+
+
+def test_a_worker_takes_over_from_a_send_that_goes_on_through_it(project: Project) -> None:
+    big = project.directory / "big.jsonl"
+    count = 100_000
+    big.write_text(lines({"name": f"n{number % 100}", "text": "x" * 50} for number in range(count)))
+    sending = project.start("send", "hello.py", "greetings", stdin=big)
+    deadline = time.monotonic() + 30
+    while not (project.data / "hello" / "log" / "CURRENT").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with project.worker():
+        assert sending.wait() == 0
+        deadline = time.monotonic() + 60
+        while sum(seen(project).values()) != count:
+            assert time.monotonic() < deadline, seen(project)
+
+
+def test_new_makes_a_project_that_runs(tmp_path: Path) -> None:
+    """With the program itself, as a user starts it."""
+    shop = tmp_path / "shop"
+    _tidegate("new", "shop", cwd=tmp_path)
+    clicks = (shop / "clicks.jsonl").read_text()
+
+    _tidegate("send", "app.py", "clicks", cwd=shop, stdin=clicks)
+    _tidegate("worker", "app.py", "--until-end", cwd=shop)
+
+    found = [json.loads(line) for line in _tidegate("state", "list", "app.py", "counter", "count", cwd=shop)]
+    users = [json.loads(line)["user"] for line in clicks.splitlines()]
+    assert {line["key"]: line["value"] for line in found} == {user: users.count(user) for user in users}
+    subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=shop, check=True, capture_output=True)
+
+
+def _tidegate(*arguments: str, cwd: Path, stdin: str = "") -> list[str]:
+    program = Path(sys.executable).with_name("tidegate")
+    done = subprocess.run([program, *arguments], cwd=cwd, input=stdin, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
