@@ -31,7 +31,7 @@ from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
 from tidegate.state.layout import EVENT, PROCESSING
 from tidegate.state.overlay import ABSENT
-from tidegate.time.clock import Clock
+from tidegate.time.clock import MAX_TIME, Clock
 from tidegate.time.progress import TaskTime
 
 __all__ = ("Dispatcher",)
@@ -90,6 +90,13 @@ class Dispatcher:
         return len(self._unfinished)
 
     @property
+    def passed(self) -> int:
+        """The time that is over for those downstream: the watermark, unless timers that it fires are not done."""
+        timers = (work.timer for work in self._unfinished.values() if work.timer is not None)
+        firing = min((timer.at for timer in timers if timer.time == "event"), default=MAX_TIME + 1)
+        return min(self._time.watermark, self._queues[EVENT].due - 1, firing - 1)
+
+    @property
     def waiting_for_handlers(self) -> bool:
         """Handlers are under way that will wake the engine by themselves."""
         return self._parked > 0
@@ -110,7 +117,7 @@ class Dispatcher:
         self.buffered += len(self._chunks[-1].records) - len(records)
         channel = input_.channel
         if channel is not None and records:
-            channel.active_at, channel.idle = self._now, False
+            channel.active_at, channel.idle = self._clock.now(), False
 
     def tick(self, now: int, monotonic: float) -> None:
         """The clock has moved."""

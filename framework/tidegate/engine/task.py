@@ -15,7 +15,7 @@ import copy
 import enum
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import perf_counter, thread_time
 
 from tidegate.engine.commit import Committer
@@ -81,6 +81,10 @@ class Task:
         self._last_commit = self._clock.monotonic()
         self._last_flush = self._last_commit
         self._unflushed = False
+        self._finish_committed = False
+        self._settled = 0
+        self.silent: list[TopicPartition] = []
+        """Outside partitions from which nothing came for a while."""
         self._told: Progress | None = None
         self._told_at = self._last_commit - self._settings.progress_interval
         self.commit_cost = 0.0
@@ -238,12 +242,17 @@ class Task:
         """The clock has moved: timers, repetitions, idleness, progress."""
         self.dispatcher.tick(now, monotonic)
         self._take_in_progress()
-        changed = False
-        for source, channel in self.time.outside.items():
-            if channel.silent(now) and not channel.idle and self._caught_up(source):
-                channel.idle = changed = True
-        if changed:
-            self.dispatcher.time_moved()
+        self.silent = [
+            source
+            for source, channel in self.time.outside.items()
+            if channel.silent(now) and not channel.idle and self._caught_up(source)
+        ]
+
+    def let_idle(self, sources: Iterable[TopicPartition]) -> None:
+        """These partitions are silent, and everything in them is read."""
+        for source in sources:
+            self.time.outside[source].idle = True
+        self.dispatcher.time_moved()
 
     def _caught_up(self, source: TopicPartition) -> bool:
         return self.dispatcher.buffered == 0 and self.inputs[source].handled == self.inputs[source].position
@@ -276,7 +285,7 @@ class Task:
         """There is something that a commit would change."""
         if self.dispatcher.handled or self._emitted:
             return True
-        return self._progress_due()
+        return self._progress_due() or (self.finished and not self._finish_committed)
 
     def commit_due(self, monotonic: float, interval: float) -> bool:
         if self.state is not TaskState.RUNNING or self.committing:
@@ -311,7 +320,6 @@ class Task:
         if self._commit_task is not None:
             await self._commit_task
         self.raise_failure()
-        before = self._committer.commits
         try:
             await self.commit()
             while any(cells.sweeping for cells, _, _ in self._expiring):
@@ -319,7 +327,8 @@ class Task:
         except Exception as error:
             self.dispatcher.failure = self.dispatcher.failure or error
         self.raise_failure()
-        return self._committer.commits > before
+        before, self._settled = self._settled, self._committer.commits
+        return self._settled > before
 
     async def commit(self, *, force: bool = False) -> None:
         """One commit, of everything that is finished. See `commit`."""
@@ -331,6 +340,7 @@ class Task:
         started = perf_counter()
         self.metrics.handled.inc(self.dispatcher.handled)
         self.dispatcher.handled = 0
+        self._finish_committed = self.finished
         progress = self._next_progress(monotonic)
         self.send_out()
         frozen = self._committer.freeze(self._marker(), progress, now)
@@ -366,26 +376,36 @@ class Task:
         return self._told
 
     def _progress(self) -> Progress:
-        return Progress(sender=self.plan.id, watermark=self.time.watermark, idle=self.time.idle, sent={})
+        return Progress(sender=self.plan.id, watermark=self.dispatcher.passed, idle=self.time.idle, sent={})
 
     def _progress_due(self) -> bool:
         """Time has moved on since the readers downstream were told, and long enough ago, or for the last time."""
-        if not self.plan.has_readers or self._progress() == self._told or self.time.watermark == MIN_TIME:
+        if not self.plan.has_readers:
+            return False
+        progress, told = self._progress(), self._told
+        if progress == told or (told is None and progress.watermark == MIN_TIME and not progress.idle):
             return False
         waited = self._clock.monotonic() - self._told_at >= self._settings.progress_interval
-        return waited or self.finished
+        awake = told is not None and told.idle and not progress.idle
+        return waited or awake or self.finished
 
     @property
     def finished(self) -> bool:
         """A bounded run: time has come to its end."""
         return self.time.watermark >= MAX_TIME
 
+    def finish_timeless(self) -> None:
+        """A bounded run is over for a task that nobody tells the time: it has only what comes back to it."""
+        if self.time.timeless and not self.finished:
+            self.time.end = MAX_TIME
+            self.dispatcher.time_moved()
+
     @property
-    def idle_at_end(self) -> bool:
-        """Finished, and nothing is left to be handled or committed."""
-        if not self.finished or self.ready or self.committing:
+    def quiet(self) -> bool:
+        """Nothing is left to be handled or committed."""
+        if self.ready or self.committing or self.dispatcher.unfinished:
             return False
-        return not self.dispatcher.unfinished and not self.uncommitted and not self._dirty
+        return not self.uncommitted and not self._dirty
 
     def _sweep(self, now: int) -> None:
         """Remove expired state, a little with each commit."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.engine.recovery import Recovered
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task
-from tidegate.logs.base import Log, Reader, TopicPartition
+from tidegate.logs.base import Batch, Log, Reader, TopicPartition
 from tidegate.settings import Settings
 from tidegate.time.clock import Clock, SystemClock
 
@@ -193,6 +193,8 @@ class Engine:
         for task in self.tasks.values():
             task.raise_failure()
             task.tick(now, monotonic)
+            if task.silent:
+                await self._let_idle(task)
             if task.ready:
                 busy = True
                 task.run()
@@ -203,6 +205,11 @@ class Engine:
         if self.until_end:
             self._finish_inputs()
         return busy
+
+    async def _let_idle(self, task: Task) -> None:
+        """Silent partitions no longer hold time back, unless the log has something that nobody has read yet."""
+        ends = await self.log.end_offsets(task.silent)
+        task.let_idle([source for source, end in ends.items() if task.inputs[source].position >= end])
 
     def _interval(self) -> float:
         return max(self.settings.commit_interval, _COMMIT_SHARE * sum(t.commit_cost for t in self.tasks.values()))
@@ -263,6 +270,8 @@ class Engine:
     async def _find_ends(self) -> None:
         outside = [source for task in self.tasks.values() for source in task.time.outside]
         self._ends = dict(await self.log.end_offsets(outside))
+        for feed in self._feeds:
+            feed.stop_at(self._ends)
         self._finish_inputs()
 
     def _finish_inputs(self) -> None:
@@ -274,10 +283,15 @@ class Engine:
 
     async def _at_end(self) -> bool:
         """A bounded run: everything is read, handled and committed, and time is at its end."""
-        if not self.until_end or not all(task.idle_at_end for task in self.tasks.values()):
+        if not self.until_end or not all(task.quiet for task in self.tasks.values()) or not await self._all_read():
             return False
+        for task in self.tasks.values():
+            task.finish_timeless()
+        return all(task.finished and task.quiet for task in self.tasks.values())
+
+    async def _all_read(self) -> bool:
         inputs = {source: input_ for task in self.tasks.values() for source, input_ in task.inputs.items()}
-        ends = await self.log.end_offsets(source for source in inputs if source not in self._ends)
+        ends = {**await self.log.end_offsets(source for source in inputs if source not in self._ends), **self._ends}
         return all(inputs[source].position >= end for source, end in ends.items())
 
 
@@ -296,9 +310,20 @@ class Feed:
     def __init__(self, reader: Reader, tasks: Iterable[Task]) -> None:
         self.reader = reader
         self._by_source = {source: task for task in tasks for source in task.inputs}
+        self._offered: dict[TopicPartition, int] = {}
+        """How far the tasks know of what was read; only of the partitions that are still read."""
+        self._ends: Mapping[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         for task in self._by_source.values():
             reader.assign(task.positions)
+            self._offered.update(task.positions)
+
+    def stop_at(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Read these no further: what is appended during a bounded run is for the next one."""
+        self._ends = ends
+        for source in self._offered.keys() & ends.keys():
+            if self._offered[source] >= ends[source]:
+                self._stop(source)
 
     async def read(self, *, timeout: float) -> bool:
         """Offer batches to the tasks that have room. False: nothing new."""
@@ -307,13 +332,32 @@ class Feed:
             timeout = min(timeout, 0.005)  # soon there will be room again
         batches = await self.reader.read(max_records=_READ, timeout=timeout)
         for batch in batches:
-            self._by_source[batch.source].offer(batch)
-        return bool(batches)
+            self._offer(batch)
+        gaps = [
+            Batch(source, (), position)
+            for source, offered in self._offered.items()
+            if (position := self.reader.position(source)) > offered
+        ]
+        for gap in gaps:
+            self._offer(gap)
+        return bool(batches or gaps)
+
+    def _offer(self, batch: Batch) -> None:
+        source, end = batch.source, self._ends.get(batch.source)
+        self._offered[source] = batch.position
+        if end is not None and batch.position >= end:
+            batch = Batch(source, [record for record in batch.records if record.offset < end], end)
+            self._stop(source)
+        self._by_source[source].offer(batch)
+
+    def _stop(self, source: TopicPartition) -> None:
+        self.reader.unassign([source])
+        del self._offered[source]
 
     def _press(self) -> None:
         """Stop reading for tasks that are full; go on for those that are not any more."""
-        full = {source for source, task in self._by_source.items() if task.full}
+        full = {source for source in self._offered if self._by_source[source].full}
         if full != self._paused:
             self.reader.pause(full - self._paused)
-            self.reader.resume(self._paused - full)
+            self.reader.resume((self._paused - full) & self._offered.keys())
             self._paused = full

@@ -76,11 +76,18 @@ class TaskTime:
     def __init__(self, outside: Mapping[TopicPartition, OutsideChannel], senders: Mapping[str, SenderChannel]) -> None:
         self.outside, self.senders = outside, senders
         self.watermark = MIN_TIME
+        self.end = MIN_TIME
+        """What a task without channels goes by: MAX_TIME when a bounded run is over."""
         self._channels: list[OutsideChannel | SenderChannel] = [*outside.values(), *senders.values()]
 
     @property
     def idle(self) -> bool:
         return bool(self._channels) and all(channel.idle for channel in self._channels)
+
+    @property
+    def timeless(self) -> bool:
+        """It has no channels: its input is only what comes back to it."""
+        return not self._channels
 
     @property
     def single(self) -> OutsideChannel | None:
@@ -89,6 +96,8 @@ class TaskTime:
 
     def lowest(self) -> int:
         """The minimum over the channels that are not idle: what the watermark may be raised to."""
+        if not self._channels:
+            return self.end
         return min((channel.watermark for channel in self._channels if not channel.idle), default=MIN_TIME)
 
     def advance(self, source: TopicPartition, watermark: int) -> None:
