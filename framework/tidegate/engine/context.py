@@ -7,6 +7,7 @@ context goes private with it (`part`) and comes back (`rejoin`) when it is done.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tidegate.codecs import codec_for, encode_error
@@ -32,7 +33,7 @@ from tidegate.state.live import (
     LiveTaskValue,
     LiveValue,
 )
-from tidegate.state.overlay import Cells, Entry, Journal, MapCells, PrivateCells, ValueCells
+from tidegate.state.overlay import Cells, Entry, Journal, ListCells, MapCells, PrivateCells, ValueCells
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
 
@@ -90,14 +91,14 @@ class StateSpace:
             place = operator_key(name, 0)
             self.cells[name] = ValueCells(store, declaration.codec, lambda _: place)
             return
-        make = ValueCells if kind in _SINGLE else MapCells
+        make: Callable[..., Cells] = ValueCells if kind in _SINGLE else MapCells
+        if kind == "list":
+            place_bounds = self._place(keyed_prefix(f"{name}.bounds"))
+            bounds = ValueCells(store, _EMPTY_BOUNDS.codec, place_bounds, default=_EMPTY_BOUNDS.default)
+            self.cells[f"{name}.bounds"] = bounds
+            make = partial(ListCells, bounds)
         base = self._place(keyed_prefix(name))
         self.cells[name] = make(store, declaration.codec, base, ttl=declaration.ttl, default=declaration.default)
-        if kind == "list":
-            bounds = self._place(keyed_prefix(f"{name}.bounds"))
-            self.cells[f"{name}.bounds"] = ValueCells(
-                store, _EMPTY_BOUNDS.codec, bounds, default=_EMPTY_BOUNDS.default
-            )
 
     def _place(self, prefix: bytes) -> Callable[[bytes], bytes]:
         """From a key to where its values of this kind begin in the store.
@@ -159,7 +160,7 @@ class TaskContext(Context):
         self.stamp = stamp
         self._shared_emitted = emitted
         self.emitted = emitted
-        self.journal = Journal(clock.now, lambda: time.watermark)
+        self.journal = Journal(clock.now, lambda: time.age)
         self._objects = space.objects(self.journal)
         self._live: list[Live] = list(self._objects.values())
         self.parts: list[Live] = [part for live in self._live for part in live.parts]

@@ -410,7 +410,7 @@ class Task:
     def _sweep(self, now: int) -> None:
         """Remove expired state, a little with each commit."""
         for cells, span, ttl in self._expiring:
-            when = now if ttl.time == "processing" else self.time.watermark
+            when = now if ttl.time == "processing" else self.time.age
             removed = cells.sweep(span, _SWEEP, when, self.dispatcher.busy)
             if removed:
                 self.metrics.expired.inc(removed)

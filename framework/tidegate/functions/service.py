@@ -144,12 +144,9 @@ class Service:
             raise DefinitionError(f"{self.name} is a class: give it a method {method!r} instead")
 
     def _add_state(self, declaration: StateDeclaration) -> None:
+        """The first declaration counts; later ones may leave its options out, but not contradict it."""
         known = self.definition.states.setdefault(declaration.name, declaration)
-        if (known.kind, known.codec.type, known.key_type) != (
-            declaration.kind,
-            declaration.codec.type,
-            declaration.key_type,
-        ):
+        if not known.agrees_with(declaration):
             raise DefinitionError(
                 f"service {self.name!r}: state {declaration.name!r} is declared in two different ways"
             )

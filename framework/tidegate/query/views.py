@@ -51,10 +51,10 @@ class TaskView:
         return None if raw is None else decode_marker(raw)
 
     def event_time(self) -> int:
-        if self.watermark is not None:
-            return self.watermark
-        marker = self.marker
-        known = MIN_TIME if marker is None else marker.watermark
+        known = self.watermark
+        if known is None:
+            marker = self.marker
+            known = MIN_TIME if marker is None else marker.watermark
         return known if known < MAX_TIME else MIN_TIME  # a bounded run has ended: the next one starts without a time
 
 

@@ -52,6 +52,12 @@ class StateDeclaration:
     """How a reducing or aggregating state adds up."""
     redistribute: Redistribute = field(default_factory=Redistribute)
 
+    def agrees_with(self, other: StateDeclaration) -> bool:
+        """Whether another declaration of the same state says nothing else."""
+        if (self.kind, self.codec.type, self.key_type) != (other.kind, other.codec.type, other.key_type):
+            return False
+        return other.ttl in (None, self.ttl)
+
 
 def declare(name: str, annotation: Any) -> StateDeclaration | None:
     """Read one annotation; None: it is no state."""

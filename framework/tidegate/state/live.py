@@ -287,7 +287,10 @@ class LiveList(Live, ListState[T], Generic[T]):
             sub = _index(index)
             if sub in self._items:  # an item may have outlived its time
                 item = self._items.pop(sub)
-                self._bounds.value = (index + 1, end)
+                if index + 1 == end:
+                    self._bounds.clear()
+                else:
+                    self._bounds.value = (index + 1, end)
                 return item
         raise IndexError("popleft from an empty list")
 

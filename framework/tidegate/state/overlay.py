@@ -29,7 +29,7 @@ from tidegate.state.base import Change, Store
 from tidegate.state.kinds import TTL, Default
 from tidegate.state.layout import parse_keyed, prefix_range
 
-__all__ = ("ABSENT", "Cells", "Entry", "Journal", "MapCells", "PrivateCells", "ValueCells")
+__all__ = ("ABSENT", "Cells", "Entry", "Journal", "ListCells", "MapCells", "PrivateCells", "ValueCells")
 
 
 class Absent(enum.Enum):
@@ -232,31 +232,35 @@ class Cells:
 
     def sweep(self, span: tuple[bytes, bytes], most: int, now: int, busy: Callable[[bytes], bool]) -> int:
         """Look at the next `most` stored entries of `span`; mark the expired ones for removal. Returns how many."""
-        found = 0
-        for seen, (store_key, stored) in enumerate(self.store.scan(max(self._swept_to, span[0]), span[1])):
+        start, self._swept_to = max(self._swept_to, span[0]), b""
+        removed: list[bytes] = []
+        for seen, (store_key, stored) in enumerate(self.store.scan(start, span[1])):
             if seen >= most:
                 self._swept_to = store_key
-                return found
+                break
             if _EXPIRY.unpack_from(stored)[0] <= now:
-                found += self._expire(store_key, now, busy)
-        self._swept_to = b""
-        return found
+                removed += self._expire(store_key, now, busy)
+        self._after_sweep(set(removed))
+        return len(removed)
+
+    def _after_sweep(self, keys: set[bytes]) -> None:
+        """Entries of these keys were removed."""
 
     @property
     def sweeping(self) -> bool:
         """A sweep is under way: it has not come to the end yet."""
         return bool(self._swept_to)
 
-    def _expire(self, store_key: bytes, now: int, busy: Callable[[bytes], bool]) -> bool:
+    def _expire(self, store_key: bytes, now: int, busy: Callable[[bytes], bool]) -> Iterator[bytes]:
+        """The key, if its entry is removed."""
         _, _, key, sub = parse_keyed(store_key)
         if busy(key):
-            return False
+            return
         entry = self.entry(key, sub)
-        if entry.value is ABSENT or entry.expires > now:
-            return False
-        entry.value, entry.raw = ABSENT, None
-        self.mark(entry)
-        return True
+        if entry.value is not ABSENT and entry.expires <= now:
+            entry.value, entry.raw = ABSENT, None
+            self.mark(entry)
+            yield key
 
 
 class ValueCells(Cells):
@@ -326,6 +330,23 @@ class MapCells(Cells):
         self._old, self._young, self.loaded = self._young, {}, len(self.dirty)
         for key in {entry.key for entry in self.dirty}:
             self._young[key] = self._old.pop(key)
+
+
+class ListCells(MapCells):
+    """The items of lists, by their numbers. Where a list begins and ends is in `bounds`."""
+
+    def __init__(self, bounds: ValueCells, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._bounds = bounds
+
+    def _after_sweep(self, keys: set[bytes]) -> None:
+        """The bounds of a list that has become empty go, too."""
+        for key in keys:
+            entries = (self.entry(key, sub) for sub, _ in self.subkeys(key))
+            if all(entry.value is ABSENT for entry in entries):
+                bounds = self._bounds.entry(key)
+                bounds.value = ABSENT
+                self._bounds.mark(bounds)
 
 
 class PrivateCells(MapCells):

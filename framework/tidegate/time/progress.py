@@ -85,6 +85,11 @@ class TaskTime:
         return bool(self._channels) and all(channel.idle for channel in self._channels)
 
     @property
+    def age(self) -> int:
+        """Event time as far as state grows old by it: the end of a bounded run is no time."""
+        return self.watermark if self.watermark < MAX_TIME else MIN_TIME
+
+    @property
     def timeless(self) -> bool:
         """It has no channels: its input is only what comes back to it."""
         return not self._channels
