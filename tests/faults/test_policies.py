@@ -28,7 +28,7 @@ Row = tuple[bytes | None, bytes | None, int | None]
 
 
 def poisoned(seed: int, count: int, *, waiting: float = 0.0) -> list[Row]:
-    """Good entries, with bad records among them: unreadable, without a key, or in another partition than their key's."""
+    """Good entries, with bad records among them: unreadable, without a key, or not in the partition of their key."""
     dice = random.Random(seed)
     rows: list[Row] = []
     for entry in entries(seed, count, waiting=waiting):

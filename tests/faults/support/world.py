@@ -17,7 +17,7 @@ from tests.faults.support.worker import find
 from tidegate import App
 from tidegate.engine.plan import Plan
 from tidegate.logs.base import LogRecord, NewRecord, TopicPartition
-from tidegate.logs.embedded import EmbeddedLog
+from tidegate.logs.embedded import EmbeddedLog, LogObserver
 from tidegate.state.rocksdb import RocksStore
 
 __all__ = ("KILLED", "Picture", "World")
@@ -196,6 +196,20 @@ class World:
 
         return self.with_log(use)
 
+    def observed(self, topic: str) -> int:
+        """How many records of a topic are committed, seen from beside a worker that runs."""
+
+        async def look() -> int:
+            observer = LogObserver(self.data)
+            await observer.start()
+            try:
+                sources = [TopicPartition(topic, n) for n in range((await observer.topics())[topic].partitions)]
+                return sum([len(await _read(observer, source)) for source in sources])
+            finally:
+                await observer.stop()
+
+        return asyncio.run(look())
+
     def topics(self, name: str) -> list[Sequence[LogRecord]]:
         """The records of one topic, by partition."""
 
@@ -235,7 +249,7 @@ class World:
         return self.data / "stores" / service / str(number)
 
 
-async def _read(log: EmbeddedLog, source: TopicPartition) -> list[LogRecord]:
+async def _read(log: EmbeddedLog | LogObserver, source: TopicPartition) -> list[LogRecord]:
     reader = log.reader()
     starts, ends = await log.start_offsets([source]), await log.end_offsets([source])
     reader.assign({source: starts[source]})

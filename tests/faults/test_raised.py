@@ -1,0 +1,41 @@
+"""An error in the engine itself, at every named point: the worker stops and says so, and a restart is right."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.faults.conftest import NewWorld
+from tests.faults.support import oracle
+from tests.faults.support.feed import entries
+from tidegate.faults import POINTS
+
+EARLY = {"input.read", "recovery.started", "recovery.replaying", "recovery.marker", "store.flush"}
+
+
+@pytest.mark.parametrize("point", sorted(POINTS.keys() - {"timer.fired"}))
+def test_an_error_at_any_point_stops_the_worker_and_a_restart_is_right(
+    new_world: NewWorld, seed: int, point: str
+) -> None:
+    dice = random.Random(seed)
+    world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0003")
+    if point.startswith("log.clean"):
+        world.log_options = {"clean_records": 50, "maintenance_interval": 0.01, "block_records": 20, "clean_keys": 40}
+    world.append("entries", entries(seed, 400, waiting=0.1))
+    world.suffer("commit.applied:kill@6", environment={"TIDEGATE_FLUSH_SECONDS": "1000"})
+
+    visit = dice.randint(1, 2 if point in EARLY else 5)
+    world.fail(f"{point}:raise@{visit}", saying=point, until_end=False)
+    assert world.struck[f"{point}:raise"] == 1, world.told("the fault did not strike once")
+    world.drain()
+    oracle.check_ledger(world, world.look())
+
+
+def test_an_error_after_a_timer_has_fired_does_not_fire_it_again(new_world: NewWorld, seed: int) -> None:
+    world = new_world("sessions")
+    world.append("entries", entries(seed, 300))
+    for visit in (1, 3, 2):
+        world.fail(f"timer.fired:raise@{visit}", saying="InjectedFault")
+    world.drain()
+    oracle.check_sessions(world, world.look())
