@@ -181,7 +181,7 @@ class Host:
         for report in self.reports:
             if report.recovered.rebuilt:
                 logger.warning("%s: its local store was rebuilt: %s", report.task, report.recovered.rebuilt)
-        keys = await count_keys(task.store for task in tasks.values())
+        keys = await count_keys((task.definition, _view(task)) for task in tasks.values())
         replayed = sum(report.recovered.replayed for report in self.reports)
         logger.info("recovered %s, replayed %s records in %.0f ms (%d tasks)", keys, f"{replayed:,}", took, len(tasks))
 
@@ -196,8 +196,7 @@ class Host:
 
     async def view(self, service: str) -> ServiceView:
         await self._opened.wait()
-        own = [task for task in self.tasks.values() if task.definition.name == service]
-        views = [TaskView(number=task.plan.number, store=task.store, watermark=task.time.watermark) for task in own]
+        views = [_view(task) for task in self.tasks.values() if task.definition.name == service]
         return ServiceView(self.plan.services[service], views, self.clock)
 
     async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
@@ -221,6 +220,10 @@ class Host:
         if self._running is not None and not self._running.done():
             self._running.cancel()
             await asyncio.wait((self._running,))
+
+
+def _view(task: Task) -> TaskView:
+    return TaskView(number=task.plan.number, store=task.store, watermark=task.time.watermark)
 
 
 def _calm_collector() -> None:

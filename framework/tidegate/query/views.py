@@ -30,7 +30,7 @@ from tidegate.state.layout import (
 )
 from tidegate.time.clock import MAX_TIME, MIN_TIME, Clock
 
-__all__ = ("ServiceView", "TaskView")
+__all__ = ("ServiceView", "TaskView", "key_groups")
 
 MOST: Final = 1000
 """Entries of a page."""
@@ -124,7 +124,7 @@ class ServiceView:
     def _spans(self, stem: bytes, prefix: bytes) -> Iterator[Span]:
         begin = escape_key(prefix)
         for number, task in sorted(self._tasks.items()):
-            for group in _groups(self.definition, number):
+            for group in key_groups(self.definition, number):
                 yield Span(task.store, stem + bytes((group,)), begin)
 
     def _alive(self, declaration: StateDeclaration, entries: Sequence[Entry]) -> Iterator[Entry]:
@@ -141,7 +141,7 @@ class ServiceView:
                 yield Entry(entry.key, entry.sub, entry.value[EXPIRY.size :])
 
 
-def _groups(definition: ServiceDefinition, number: int) -> list[int]:
+def key_groups(definition: ServiceDefinition, number: int) -> list[int]:
     """The key groups that a task can have keys of."""
     topic = definition.inputs[0]
     if topic.internal:
