@@ -18,7 +18,6 @@ from time import perf_counter
 from typing import Any, Final
 
 from tidegate import faults
-from tidegate.codecs import decode_error
 from tidegate.engine.context import StateSpace, TaskContext
 from tidegate.engine.failures import FailureHandling, Outcome
 from tidegate.engine.inputs import Chunk, Input
@@ -515,12 +514,7 @@ class Dispatcher:
         """A record that no handler ever sees."""
         context.begin(record.key or b"", record.timestamp, record, input_.source, False)
         if not isinstance(error, DataError):
-            if record.value is None:
-                error = DecodeError("the record has no value (it is a tombstone)")
-            elif isinstance(error, input_.codec.decode_failures):
-                error = decode_error(input_.codec, record.value, error)
-            else:
-                error = DecodeError(f"the record cannot be read: {type(error).__name__}: {error}")
+            error = _why_unreadable(input_, record, error)
         self._failed(context, Work(record.key or b"", record.timestamp, False, input_, record, None), error)
 
     def _failed(self, context: TaskContext, work: Work, error: BaseException) -> None:
@@ -538,3 +532,13 @@ class Dispatcher:
             context.timers.cancel(work.timer.name)
             context.journal.settle()
         self._done(work)
+
+
+def _why_unreadable(input_: Input, record: LogRecord, error: Exception) -> DecodeError:
+    if record.value is None:
+        return DecodeError("the record has no value (it is a tombstone)")
+    try:
+        input_.codec.decode(record.value)
+    except DecodeError as wrong:
+        return wrong
+    return DecodeError(f"the time or the key of the record cannot be found: {type(error).__name__}: {error}")
