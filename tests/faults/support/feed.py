@@ -1,13 +1,19 @@
-"""Seeded input."""
+"""Seeded input: appended by the test beforehand, or sent by a worker itself while it runs."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 from collections.abc import Iterator
 
-from tests.faults.support.apps import Entry
+from examples.tinder_match.app import likes
+from examples.tinder_match.events import Like
+from examples.tinder_match.generator import SPEED, LikeStream, find_origin
+from tests.faults.support.apps import Entry, note
+from tidegate import App
 
-__all__ = ("START", "entries")
+__all__ = ("START", "entries", "send_likes")
 
 START = 1_700_000_000_000
 
@@ -39,3 +45,18 @@ def entries(
             fails=fails if dice.random() < failing else 0,
             owner=f"o{dice.randrange(keys)}",
         )
+
+
+async def send_likes(app: App) -> None:
+    """Beside the Tinder services: a stream of likes that goes on where the log ends, until the process is killed.
+
+    What is acknowledged is noted. What was sent and not acknowledged may be in the log, or not."""
+    origin = await find_origin(app.host.log, likes.name, likes.definition.codec.decode)
+    stream = LikeStream(int(os.environ["TIDEGATE_SEED"]), origin)
+    dice = random.Random()
+    while True:
+        batch: list[Like] = stream.next(dice.randint(1, 40), round(0.02 * SPEED * 1000))
+        if batch:
+            await likes.send_many(batch)
+            note("\n".join(like.id for like in batch))
+        await asyncio.sleep(dice.choice((0, 0, 0.002, 0.01)))

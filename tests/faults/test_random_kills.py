@@ -1,0 +1,74 @@
+"""The Tinder services under kill -9 at random moments, with likes coming in all the time: at the end, no difference."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+import pytest
+
+from examples.tinder_match.events import Like, Match, Notice
+from examples.tinder_match.fold import Inbox, compare, expected
+from tests.faults.conftest import NewWorld
+from tests.faults.support import oracle
+from tests.faults.support.world import Picture, World
+
+TINDER = "examples.tinder_match:app"
+FEED = "tests.faults.support.feed:send_likes"
+
+
+def differences(picture: Picture) -> list[str]:
+    likes = picture.values("likes", Like)
+    return compare(
+        expected(likes), picture.values("matches", Match), picture.values("notices", Notice), inboxes(picture)
+    )
+
+
+def inboxes(picture: Picture) -> dict[str, Inbox]:
+    """What the state of the service `inbox` says."""
+    state = oracle.keyed_state(picture, "inbox")
+    found = {
+        person: Inbox({other.decode(): at for other, at in entries.items()})
+        for person, entries in state.get("matches", {}).items()
+    }
+    for person, entries in state.get("unread", {}).items():
+        found[person].unread = entries[b""]
+    return found
+
+
+def kill_at_random(world: World, kills: int) -> None:
+    """Each life is killed somewhere between its first moments and a second of work."""
+    dice = random.Random(world.seed)
+    for _ in range(kills):
+        life = world.live(until_end=False, feed=FEED, environment={"TIDEGATE_SEED": str(world.seed)})
+        time.sleep(dice.choice((0.1, 0.3, 0.6, 1.5)) * dice.random() + 0.02)
+        assert not life.over, world.told(f"the worker ended by itself: {life.output}")
+        life.kill()
+
+
+@pytest.mark.timeout(800)
+@pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_kills_leave_no_difference(
+    new_world: NewWorld, seed: int, kills: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = new_world(TINDER)
+    while len(world.notes) < 20 * kills:
+        kill_at_random(world, kills - len(world.lives) if len(world.lives) < kills else 1)
+    world.drain()
+
+    picture = world.look()
+    found = differences(picture)
+    likes, matches = picture.values("likes", Like), picture.values("matches", Match)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nseed {seed}: {len(world.lives) - 1} kills, {len(likes):,} likes, {len(matches):,} matches, "
+            f"{len(found)} differences\n"
+        )
+    assert not found, world.told("\n".join(found[:10]))
+    ids = [like.id for like in likes]
+    assert len(ids) == len(set(ids)), world.told("a like is in the log twice")
+    lost = set(world.notes) - set(ids)
+    assert not lost, world.told(f"{len(lost)} acknowledged likes are not in the log: {sorted(lost)[:5]}")
+    assert matches, world.told("there was no match: the test shows nothing")
+    oracle.check_engine(world, picture)
