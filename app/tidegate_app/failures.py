@@ -12,7 +12,7 @@ import click
 
 from tidegate.errors import ServiceFailedError, TidegateError
 
-__all__ = ("DEBUG_VARIABLE", "describe", "is_debugging", "report", "set_debugging")
+__all__ = ("DEBUG_VARIABLE", "describe", "is_debugging", "is_users", "report", "set_debugging")
 
 DEBUG_VARIABLE: Final = "TIDEGATE_DEBUG"
 FRAMES: Final = 6
@@ -47,15 +47,18 @@ def describe(error: BaseException) -> str:
 
 
 def _tail(error: BaseException) -> list[str]:
-    """The end of its traceback, as far as it is the user's."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_engine(frame.filename)]
-    if not frames:
-        return []
-    lines = traceback.format_list(frames[-FRAMES:])
-    return ["", "Traceback (the handler's part):", *"".join(lines).rstrip().splitlines()]
+    """The end of its traceback: the user's own part, if it has one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_users(frame.filename)]
+    lines = traceback.format_list((own or list(frames))[-FRAMES:])
+    label = "Traceback (your part of it):" if own else "Traceback (the end of it):"
+    return ["", label, *"".join(lines).rstrip().splitlines()] if lines else []
 
 
-def _is_engine(filename: str) -> bool:
+def is_users(filename: str) -> bool:
+    """Whether this is neither Tidegate's nor a library's code."""
     import tidegate
 
-    return Path(str(tidegate.__file__)).parent in Path(filename).parents
+    path = Path(filename)
+    ours = {Path(str(tidegate.__file__)).parent, Path(__file__).parent}
+    return path.suffix == ".py" and "site-packages" not in path.parts and ours.isdisjoint(path.parents)

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import AppNotFoundError, DefinitionError
+from tidegate_app.failures import is_users
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -122,18 +123,9 @@ def _broken(label: str, error: BaseException) -> AppNotFoundError:
 def _last_frame(error: BaseException) -> str:
     """The last line of the user's code: what lies below it, in libraries, says less."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "site-packages" not in f.filename and not _is_ours(f.filename)]
+    own = [frame for frame in frames if is_users(frame.filename)]
     frame = (own or list(frames))[-1]
     return f"{frame.filename}, line {frame.lineno}: {frame.line or ''}".rstrip()
-
-
-def _is_ours(filename: str) -> bool:
-    import tidegate
-
-    here = Path(__file__).parent
-    library = Path(str(tidegate.__file__)).parent
-    path = Path(filename)
-    return filename.startswith("<") or here in path.parents or library in path.parents
 
 
 # ----------------------------------------------------------------------------------------------------------- finding

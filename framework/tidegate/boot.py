@@ -48,10 +48,14 @@ class EngineService(Service):
 
 
 class Boot(BootStrategy):
-    """Faust's own Kafka clients start only for Faust's own agents and tables, its web server only when asked for."""
+    """Faust's own Kafka clients never start here, its web server only for App(..., web_enabled=True)."""
 
     enable_kafka = False
-    enable_web = False
+
+    def __init__(self, app: Any, **options: Any) -> None:
+        super().__init__(app, **options)
+        _, given = app._default_options  # noqa: SLF001  its command line switches the web server on for everybody
+        self.enable_web = bool(given.get("web_enabled"))
 
     def server(self) -> Iterable[Any]:
         app: Any = self.app
