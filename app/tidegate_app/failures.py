@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import Final
 
 import click
 
+import tidegate
 from tidegate.errors import ServiceFailedError, TidegateError
 
 __all__ = ("DEBUG_VARIABLE", "describe", "is_debugging", "is_users", "report", "set_debugging")
@@ -57,8 +59,6 @@ def _tail(error: BaseException) -> list[str]:
 
 def is_users(filename: str) -> bool:
     """Whether this is neither Tidegate's nor a library's code."""
-    import tidegate
-
     path = Path(filename)
-    ours = {Path(str(tidegate.__file__)).parent, Path(__file__).parent}
-    return path.suffix == ".py" and "site-packages" not in path.parts and ours.isdisjoint(path.parents)
+    others = {Path(str(tidegate.__file__)).parent, Path(__file__).parent, Path(sysconfig.get_path("stdlib"))}
+    return path.suffix == ".py" and "site-packages" not in path.parts and others.isdisjoint(path.parents)

@@ -73,7 +73,7 @@ async def _started() -> AsyncIterator[Recovery]:
     started = perf_counter()
     try:
         await app.start()
-        yield await recovery_of(app.host, (perf_counter() - started) * 1000)
+        yield recovery_of(app.host, (perf_counter() - started) * 1000)
     finally:
         await app.stop()
 

@@ -18,7 +18,7 @@ from examples.tinder_match.generator import Generator
 from tidegate.errors import LogError
 from tidegate.host import Host
 from tidegate.logs.base import TopicPartition
-from tidegate.query.counting import KeyCount, count_keys
+from tidegate.query.counting import KeyCount
 
 __all__ = ("Board", "Recovery", "Snapshot", "TaskLine", "recovery_of")
 
@@ -44,9 +44,9 @@ class Recovery:
     milliseconds: float
 
 
-async def recovery_of(host: Host, milliseconds: float) -> Recovery:
+def recovery_of(host: Host, milliseconds: float) -> Recovery:
     return Recovery(
-        keys=await count_keys(task.store for task in host.tasks.values()),
+        keys=host.recovered_keys,
         replayed=sum(report.recovered.replayed for report in host.reports),
         milliseconds=milliseconds,
     )

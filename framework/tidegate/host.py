@@ -27,7 +27,7 @@ from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Log
 from tidegate.logs.embedded import EmbeddedLog
-from tidegate.query.counting import count_keys
+from tidegate.query.counting import KeyCount, count_keys
 from tidegate.query.views import ServiceView, TaskView
 from tidegate.settings import Resolved, Settings, resolve
 from tidegate.time.clock import Clock, SystemClock
@@ -92,6 +92,7 @@ class Host:
         self.gate = Gate()
         """Passed by all who use topics and tasks."""
         self.reports: list[TaskReport] = []
+        self.recovered_keys = KeyCount(0, exact=True)
         self.finished = asyncio.Event()
         self._resources = AsyncExitStack()
         self._control: ControlServer | None = None
@@ -181,9 +182,12 @@ class Host:
         for report in self.reports:
             if report.recovered.rebuilt:
                 logger.warning("%s: its local store was rebuilt: %s", report.task, report.recovered.rebuilt)
-        keys = await count_keys((task.definition, _view(task)) for task in tasks.values())
+        self.recovered_keys = await count_keys((task.definition, _view(task)) for task in tasks.values())
         replayed = sum(report.recovered.replayed for report in self.reports)
-        logger.info("recovered %s, replayed %s records in %.0f ms (%d tasks)", keys, f"{replayed:,}", took, len(tasks))
+        logger.info(
+            "recovered %s, replayed %s records in %.0f ms (%d tasks)",
+            self.recovered_keys, f"{replayed:,}", took, len(tasks),
+        )  # fmt: skip
 
     # -- for those beside us -----------------------------------------------------------------------------------------
     @property
