@@ -39,3 +39,13 @@ def test_an_error_after_a_timer_has_fired_does_not_fire_it_again(new_world: NewW
         world.fail(f"timer.fired:raise@{visit}", saying="InjectedFault")
     world.drain()
     oracle.check_sessions(world, world.look())
+
+
+def test_a_log_that_fails_beside_an_idle_worker_stops_it(new_world: NewWorld, seed: int) -> None:
+    """Nothing is there to be committed, so no commit would find out: it must not sit there as if all were well."""
+    world = new_world("ledger")
+    world.log_options = {"clean_records": 50, "maintenance_interval": 0.7, "block_records": 20}
+    world.append("entries", entries(seed, 200))
+    world.fail("log.cleaning:raise@1", saying="log.cleaning", until_end=False)
+    world.drain()
+    oracle.check_ledger(world, world.look())

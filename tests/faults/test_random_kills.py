@@ -53,7 +53,7 @@ def test_random_kills_leave_no_difference(
     new_world: NewWorld, seed: int, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = new_world(TINDER)
-    while len(world.notes) < 20 * kills:
+    while len(world.acknowledged) < 20 * kills:
         kill_at_random(world, kills - len(world.lives) if len(world.lives) < kills else 1)
     world.drain()
 
@@ -68,7 +68,7 @@ def test_random_kills_leave_no_difference(
     assert not found, world.told("\n".join(found[:10]))
     ids = [like.id for like in likes]
     assert len(ids) == len(set(ids)), world.told("a like is in the log twice")
-    lost = set(world.notes) - set(ids)
+    lost = set(world.acknowledged) - set(ids)
     assert not lost, world.told(f"{len(lost)} acknowledged likes are not in the log: {sorted(lost)[:5]}")
     assert matches, world.told("there was no match: the test shows nothing")
     oracle.check_engine(world, picture)

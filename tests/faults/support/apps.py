@@ -47,6 +47,7 @@ __all__ = (
     "Hop",
     "Posting",
     "Session",
+    "acknowledge",
     "alarms",
     "chained",
     "cycle",
@@ -125,8 +126,17 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 def note(text: str) -> None:
-    """Tell the test something that no transaction takes back."""
-    path = os.environ.get("TIDEGATE_TEST_NOTES")
+    """Tell the test what a handler does, which no transaction takes back."""
+    _write("TIDEGATE_TEST_NOTES", text)
+
+
+def acknowledge(text: str) -> None:
+    """Tell the test what was sent and is durable."""
+    _write("TIDEGATE_TEST_ACKNOWLEDGED", text)
+
+
+def _write(variable: str, text: str) -> None:
+    path = os.environ.get(variable)
     if path:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(descriptor, f"{text}\n".encode())

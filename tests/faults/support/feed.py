@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from examples.tinder_match.app import likes
 from examples.tinder_match.events import Like
 from examples.tinder_match.generator import SPEED, LikeStream, find_origin
-from tests.faults.support.apps import Entry, note
+from tests.faults.support.apps import Entry, acknowledge, ledger
 from tidegate import App
+from tidegate.errors import StorageFullError
 
-__all__ = ("START", "entries", "send_likes")
+__all__ = ("START", "entries", "send_large", "send_likes")
 
 START = 1_700_000_000_000
 
@@ -50,7 +51,7 @@ def entries(
 async def send_likes(app: App) -> None:
     """Beside the Tinder services: a stream of likes that goes on where the log ends, until the process is killed.
 
-    What is acknowledged is noted. What was sent and not acknowledged may be in the log, or not."""
+    What was sent and not acknowledged may be in the log, or not."""
     origin = await find_origin(app.host.log, likes.name, likes.definition.codec.decode)
     stream = LikeStream(int(os.environ["TIDEGATE_SEED"]), origin)
     dice = random.Random()
@@ -58,5 +59,19 @@ async def send_likes(app: App) -> None:
         batch: list[Like] = stream.next(dice.randint(1, 40), round(0.02 * SPEED * 1000))
         if batch:
             await likes.send_many(batch)
-            note("\n".join(like.id for like in batch))
+            acknowledge("\n".join(like.id for like in batch))
         await asyncio.sleep(dice.choice((0, 0, 0.002, 0.01)))
+
+
+async def send_large(app: App) -> None:
+    """Beside the ledger: large entries, until the log takes no more."""
+    topic = ledger.declared_topics["entries"]
+    number = 1_000 * os.getpid()
+    while True:
+        number += 1
+        entry = Entry(id=number, key=f"k{number % 12}", amount=1, at=START, owner=os.urandom(5_000).hex())
+        try:
+            await topic.send(value=entry)
+        except StorageFullError:
+            return  # it is for the worker to say so
+        acknowledge(str(number))

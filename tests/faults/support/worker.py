@@ -11,6 +11,7 @@ import uvloop
 
 import tidegate.host
 import tidegate_app.commands.worker
+import tidegate_app.loading
 import tidegate_app.worker
 from examples.tinder_match import app as tinder
 from tests.faults.support import apps
@@ -24,7 +25,7 @@ __all__ = ("find", "live")
 
 Feed = Callable[[App], Coroutine[Any, Any, None]]
 
-LOADED = (apps, tinder, uvloop, tidegate_app.commands.worker, tidegate_app.worker)
+LOADED = (apps, tinder, uvloop, tidegate_app.commands.worker, tidegate_app.loading, tidegate_app.worker)
 """What children use, imported before the process is copied."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class World:
         self.log_options: dict[str, Any] = {}
         self.lives: list[Life] = []
         self._faults, self._notes = directory / "faults", directory / "notes"
+        self._acknowledged = directory / "acknowledged"
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -98,6 +100,7 @@ class World:
             "TIDEGATE_FAULTS": faults,
             "TIDEGATE_FAULTS_LOG": str(self._faults),
             "TIDEGATE_TEST_NOTES": str(self._notes),
+            "TIDEGATE_TEST_ACKNOWLEDGED": str(self._acknowledged),
         }
         life = self._zygote.start(arguments, variables, self.directory / f"life-{len(self.lives) + 1}.txt")
         self.lives.append(life)
@@ -142,6 +145,11 @@ class World:
     def notes(self) -> list[str]:
         """What handlers told the test, in all lives."""
         return self._notes.read_text().splitlines() if self._notes.exists() else []
+
+    @property
+    def acknowledged(self) -> list[str]:
+        """What senders know to be in the log, in all lives."""
+        return self._acknowledged.read_text().splitlines() if self._acknowledged.exists() else []
 
     def told(self, message: str) -> str:
         """A failure's message, with what is needed to see it again."""
@@ -244,6 +252,11 @@ class World:
             stores[task.id] = dict(store.scan(b"\x01", b"\xff"))
             store.close()
         return stores
+
+    def put_stores_on(self, directory: Path) -> None:
+        """Move the stores to another file system."""
+        shutil.move(self.data / "stores", directory / "stores")
+        (self.data / "stores").symlink_to(directory / "stores")
 
     def store_of(self, service: str, number: int) -> Path:
         return self.data / "stores" / service / str(number)

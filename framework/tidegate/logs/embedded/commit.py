@@ -104,6 +104,7 @@ class GroupCommit:
             if not written.done.done():
                 written.done.set_exception(self.error)
         self._written = []
+        self._wakeups.wake()
         return self.error
 
     def sync(self) -> None:

@@ -181,6 +181,9 @@ class EmbeddedLog:
         return writer.transactional_id is not None and self._writers.get(writer.transactional_id) is not writer
 
     def bounds(self, source: TopicPartition) -> tuple[int, int]:
+        """Once the log has stopped, readers are told too: who only reads would wait for ever."""
+        if self.commits.error is not None:
+            raise self.commits.error
         row = self.partition(source).row
         return row.start, row.end
 
