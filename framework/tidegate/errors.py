@@ -152,7 +152,7 @@ class MisplacedKeyError(DataError):
 class RecordTooLargeError(DataError):
     def __init__(self, topic: str, size: int, limit: int) -> None:
         self.topic, self.size, self.limit = topic, size, limit
-        super().__init__(f"a record of {size:,} bytes for {topic!r} is over the limit of {limit:,} bytes")
+        super().__init__(f"{size:,} bytes for {topic} are over the limit of {limit:,} bytes for a record")
 
 
 class HandlerTimeoutError(DataError):

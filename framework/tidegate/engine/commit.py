@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from tidegate.engine.context import StateSpace
 from tidegate.engine.markers import CommitMarker, encode_marker, encode_progress
 from tidegate.engine.metrics import TaskMetrics
 from tidegate.engine.outputs import Emitted, group
 from tidegate.engine.plan import TaskPlan
+from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import TimerQueue
 from tidegate.faults import fault_point
 from tidegate.logs.base import NewRecord, Records, TopicPartition, Writer

@@ -6,45 +6,32 @@ context goes private with it (`part`) and comes back (`rejoin`) when it is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from tidegate.codecs import codec_for, encode_error
+from tidegate.codecs import encode_error
 from tidegate.engine.outputs import Emitted, Output
-from tidegate.engine.timers import LiveTimers, TimerCells
-from tidegate.errors import MisplacedKeyError, UndeclaredOutputError
+from tidegate.engine.space import StateSpace
+from tidegate.engine.timers import LiveTimers
+from tidegate.errors import UndeclaredOutputError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
 from tidegate.functions.service import Bound, ServiceDefinition
-from tidegate.keys import decode_key, encode_key, key_hash
+from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, TopicPartition
 from tidegate.logs.records import check_size
-from tidegate.state.base import Store
-from tidegate.state.declaration import StateDeclaration
-from tidegate.state.kinds import Default
-from tidegate.state.layout import TIMER, hashed_key, keyed_prefix, operator_key
 from tidegate.state.live import (
     Live,
-    LiveAggregating,
-    LiveList,
-    LiveMap,
     LiveOperator,
-    LiveReducing,
-    LiveTaskValue,
-    LiveValue,
 )
-from tidegate.state.overlay import Cells, Entry, Journal, ListCells, MapCells, PrivateCells, ValueCells
+from tidegate.state.overlay import Cells, Entry, Journal, PrivateCells
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
 
-__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "Stamp", "StateSpace", "TaskContext", "origin_of", "own_headers")
+__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "Stamp", "TaskContext", "origin_of", "own_headers")
 
 STAMP_HEADER = "tidegate"
 """On every record that a task emits: app, run, sender, epoch."""
 ORIGIN_HEADER = "tidegate-origin"
 """On re-keyed records: where they were read first."""
-
-_SINGLE = {"value": LiveValue, "reducing": LiveReducing, "aggregating": LiveAggregating}
 
 
 class Stamp:
@@ -62,82 +49,6 @@ class Stamp:
     def epoch(self, epoch: int) -> None:
         self._epoch = epoch
         self.headers: tuple[tuple[str, bytes], ...] = ((STAMP_HEADER, f"{self._fixed}{epoch}".encode()),)
-
-
-class StateSpace:
-    """All cells of a task, and state objects over them."""
-
-    def __init__(self, definition: ServiceDefinition, number: int, store: Store, limit: int) -> None:
-        """`limit`: how many values may come into memory before those not used since are let go."""
-        self.declarations = list(definition.states.values())
-        self._store, self._limit = store, limit
-        topic, self._number = definition.inputs[0], number
-        self._topic, self._partitions = topic.name, 0 if topic.internal else topic.partitions
-        self.timers = TimerCells(store, self._place(TIMER))
-        self.cells: dict[str, Cells] = {}
-        for declaration in self.declarations:
-            self._add(declaration)
-        self.all: list[Cells] = [self.timers, *self.cells.values()]
-
-    def applied(self) -> None:
-        """The store has all that was frozen."""
-        if sum([cells.loaded for cells in self.all]) > self._limit:
-            for cells in self.all:
-                cells.rotate()
-
-    def _add(self, declaration: StateDeclaration) -> None:
-        name, kind, store = declaration.name, declaration.kind, self._store
-        if kind == "operator":
-            place = operator_key(name, 0)
-            self.cells[name] = ValueCells(store, declaration.codec, lambda _: place)
-            return
-        make: Callable[..., Cells] = ValueCells if kind in _SINGLE else MapCells
-        if kind == "list":
-            place_bounds = self._place(keyed_prefix(f"{name}.bounds"))
-            bounds = ValueCells(store, _EMPTY_BOUNDS.codec, place_bounds, default=_EMPTY_BOUNDS.default)
-            self.cells[f"{name}.bounds"] = bounds
-            make = partial(ListCells, bounds)
-        base = self._place(keyed_prefix(name))
-        self.cells[name] = make(store, declaration.codec, base, ttl=declaration.ttl, default=declaration.default)
-
-    def _place(self, prefix: bytes) -> Callable[[bytes], bytes]:
-        """From a key to where its values of this kind begin in the store.
-
-        Only for keys that belong in this task. Whoever sends to an outside topic chooses the partition, and a wrong
-        choice would give a key two states. Checked here, once per load, it costs next to nothing."""
-        partitions, number, topic = self._partitions, self._number, self._topic
-
-        def place(key: bytes) -> bytes:
-            hashed = key_hash(key)
-            if partitions and hashed % partitions != number:
-                raise MisplacedKeyError(topic, number, hashed % partitions, key)
-            return hashed_key(prefix, key, hashed)
-
-        return place
-
-    def objects(self, journal: Journal) -> dict[str, Live]:
-        return {declaration.name: self._object(declaration, journal) for declaration in self.declarations}
-
-    def _object(self, declaration: StateDeclaration, journal: Journal) -> Live:
-        cells = self.cells[declaration.name]
-        if declaration.kind in _SINGLE:
-            return _SINGLE[declaration.kind](declaration, cells, journal)
-        if declaration.kind == "operator":
-            return LiveOperator(LiveTaskValue(declaration, cells, journal))
-        if not isinstance(cells, MapCells):
-            raise TypeError(declaration.kind)
-        if declaration.kind == "map":
-            return LiveMap(declaration, cells, journal)
-        items: LiveMap[bytes, Any] = LiveMap(_item_map(declaration), cells, journal)
-        bounds = self.cells[f"{declaration.name}.bounds"]
-        return LiveList(items, LiveValue(_EMPTY_BOUNDS, bounds, journal))
-
-
-def _item_map(declaration: StateDeclaration) -> StateDeclaration:
-    return StateDeclaration(name=declaration.name, kind="map", codec=declaration.codec, key_type=bytes)
-
-
-_EMPTY_BOUNDS = StateDeclaration(name="bounds", kind="value", codec=codec_for(tuple[int, int]), default=Default((0, 0)))
 
 
 class TaskContext(Context):

@@ -18,10 +18,11 @@ from time import perf_counter
 from typing import Any, Final
 
 from tidegate import faults
-from tidegate.engine.context import StateSpace, TaskContext
+from tidegate.engine.context import TaskContext
 from tidegate.engine.failures import FailureHandling, Outcome
 from tidegate.engine.inputs import Chunk, Input
 from tidegate.engine.runner import Runner
+from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import DOMAINS, TimerQueue
 from tidegate.engine.work import Work
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MissingKeyError, UnknownTimerError

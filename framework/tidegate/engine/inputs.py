@@ -41,7 +41,8 @@ class Input:
 
     @property
     def mark(self) -> InputMark:
-        """As long as the last life's unfinished records are being taken up again, all others up to where it came are done."""
+        """As long as the last life's unfinished records are being taken up again, all others up to where it came are
+        done."""
         if self.position >= self._again_below:
             return InputMark(position=self.position, unfinished=list(self.unfinished))
         coming = sorted(offset for offset in self._again if offset >= self.position)

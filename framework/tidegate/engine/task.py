@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter, thread_time
 
 from tidegate.engine.commit import Committer
-from tidegate.engine.context import Stamp, StateSpace, TaskContext
+from tidegate.engine.context import Stamp, TaskContext
 from tidegate.engine.dispatch import Dispatcher
 from tidegate.engine.environment import Environment
 from tidegate.engine.failures import FailureHandling
@@ -29,6 +29,7 @@ from tidegate.engine.outputs import Emitted, Output
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.recovery import Recovered, recover
 from tidegate.engine.sender import Sender
+from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import TimerQueue
 from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
@@ -164,7 +165,14 @@ class Task:
 
     def _assemble(self, writer: Writer) -> None:
         """The parts, over the store that was opened."""
-        space = self._space = StateSpace(self.definition, self.plan.number, self.store, self._environment.cache_limit)
+        environment = self._environment
+        space = self._space = StateSpace(
+            self.definition,
+            self.plan.number,
+            self.store,
+            limit=environment.cache_limit,
+            largest=environment.log.max_record_bytes,
+        )
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
         failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self.metrics)
         self._queues = queues

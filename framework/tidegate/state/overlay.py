@@ -24,7 +24,7 @@ from struct import Struct
 from typing import Any, Final
 
 from tidegate.codecs import Codec
-from tidegate.errors import EncodeError
+from tidegate.errors import EncodeError, RecordTooLargeError
 from tidegate.state.base import Change, Store
 from tidegate.state.kinds import TTL, Default
 from tidegate.state.layout import parse_keyed, prefix_range
@@ -99,11 +99,15 @@ class Cells:
         *,
         ttl: TTL | None = None,
         default: Default | None = None,
+        largest: int = 8 << 20,
     ) -> None:
+        """`largest`: how many bytes of a value the log takes."""
         self.store, self.codec, self.base, self.ttl, self.default = store, codec, base, ttl, default
+        self.largest = largest
         self.mutable = not codec.immutable
-        self.plain = codec.immutable and ttl is None
-        """Neither changes in place nor expires: the short way is enough."""
+        self._sized = codec.type in (str, bytes)
+        self.plain = codec.immutable and ttl is None and not self._sized
+        """Neither changes in place nor expires, and is small: the short way is enough."""
         self.dirty: list[Entry] = []
         """Changed since the last commit; each once, as its own flag says."""
         self.loaded = 0
@@ -167,6 +171,8 @@ class Cells:
         return value
 
     def assign(self, entry: Entry, value: Any, journal: Journal) -> None:
+        if self._sized and value is not ABSENT:
+            self._check_size(entry, len(value))
         self._remember(entry, journal)
         entry.value, entry.made = value, None
         if not entry.dirty:
@@ -180,7 +186,16 @@ class Cells:
             journal.undo.append((entry, entry.value, entry.expires, self))
 
     def encoded(self, entry: Entry) -> bytes | None:
-        return None if entry.value is ABSENT else self.codec.encode(entry.value)
+        if entry.value is ABSENT:
+            return None
+        raw = self.codec.encode(entry.value)
+        self._check_size(entry, len(raw))
+        return raw
+
+    def _check_size(self, entry: Entry, size: int) -> None:
+        """Here the record that made it too large can still be given up; the commit could only fail as a whole."""
+        if size + len(entry.store_key) + 100 > self.largest:  # and what the log adds to a record
+            raise RecordTooLargeError(f"the state of key {entry.key[:80]!r}", size, self.largest)
 
     def keep(self, entry: Entry, raw: bytes | None, journal: Journal) -> None:
         """A handler that has seen this entry is done; `raw` is what the value has become."""
@@ -353,7 +368,9 @@ class PrivateCells(MapCells):
     """What a suspended handler sees and changes: its own copies, over cells that go on without it."""
 
     def __init__(self, shared: Cells) -> None:
-        super().__init__(shared.store, shared.codec, shared.base, ttl=shared.ttl, default=shared.default)
+        super().__init__(
+            shared.store, shared.codec, shared.base, ttl=shared.ttl, default=shared.default, largest=shared.largest
+        )
         self.shared = shared
 
     def entry(self, key: bytes, sub: bytes = b"") -> Entry:

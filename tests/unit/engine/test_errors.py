@@ -433,3 +433,22 @@ def test_dead_letters_of_rekeyed_services_have_one_topic_whatever_the_partitions
         assert len(letters) == 40
         assert {letter.origin.topic for letter in letters if letter.origin} == {"left", "right"}
         assert {letter.value for letter in letters} >= {b'{"nothing":%d}' % number for number in range(20)}
+
+
+def test_a_state_that_grows_too_large_is_the_fault_of_the_record_that_made_it_so() -> None:
+    app = App("large", partitions=1)
+    parts = app.topic("parts", value_type=int)
+
+    @app.process(parts, errors=SKIP)
+    async def collect(ctx: Context, size: int, text: ValueState[str], items: ValueState[list[str]]) -> None:
+        text.value = "x" * size
+        items.value = [*(items.value or ()), "y" * size]
+
+    with AppHarness(app) as harness:
+        harness.send(parts, 10, key="a")
+        harness.send(parts, 9 << 20, key="a")
+        harness.send(parts, 20, key="b")
+
+        assert harness.state(collect, "text", "a") == "x" * 10
+        assert harness.state(collect, "items", "a") == ["y" * 10]
+        assert harness.state(collect, "text", "b") == "x" * 20
