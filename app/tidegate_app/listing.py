@@ -23,6 +23,7 @@ __all__ = ("list_services", "list_topics")
 
 COUNTED: Final = 100_000
 """Up to so many offsets, a topic's records are counted."""
+ANY_TIMER: Final = "(any)"
 
 
 # ------------------------------------------------------------------------------------------------------------ topics
@@ -163,12 +164,17 @@ def _service_row(plan: Plan, service: ServiceDefinition, status: ServiceStatus |
         "states": {name: _state_name(state) for name, state in service.states.items()},
         "tasks": service.tasks,
         "errors": _policy_name(service),
-        "timers": ["(any)" if name is None else name for name in service.timer_handlers],
+        "timers": _timer_names(service),
         "guarantee": service.guarantee,
         "rekeys_for": service.rekeys,
         "lag": None if status is None else sum(task.lag for task in status.tasks),
         "waiting": None if status is None else sum(task.waiting for task in status.tasks),
     }
+
+
+def _timer_names(service: ServiceDefinition) -> list[str]:
+    names = [ANY_TIMER if name is None else name for name in service.timer_handlers]
+    return names or ([ANY_TIMER] if service.prototype is not None and service.handles_timer("") else [])
 
 
 def _policy_name(service: ServiceDefinition) -> str:

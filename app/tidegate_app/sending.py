@@ -12,7 +12,15 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 
 from tidegate.access import Access
 from tidegate.control.messages import AppendedRecord
-from tidegate.errors import DataError, OwnerLeftError, OwnerLostError, TidegateError, UnknownNameError, UsageError
+from tidegate.errors import (
+    DataError,
+    OwnerLeftError,
+    OwnerLostError,
+    RefusedError,
+    TidegateError,
+    UnknownNameError,
+    UsageError,
+)
 from tidegate.host import AppDefinition
 from tidegate.time.clock import SystemClock
 from tidegate_app.output import count, note, stderr_console
@@ -110,13 +118,16 @@ class Sending:
 
     async def _flush(self) -> None:
         """Send what was collected, and wait until it is durable."""
-
         while self._batch:
             try:
                 await (await self._access.operations()).append(self._topic, self._batch)
             except OwnerLeftError:
                 await self._access.release()  # it stopped in order: ask whoever owns the log now
                 continue
+            except RefusedError as error:
+                if error.kind != "UnknownTopicError":
+                    raise
+                raise UsageError(f"{error}\nThe worker runs other code than this: restart it.") from error
             except OwnerLostError as error:
                 raise UsageError(
                     f"{error}.\nThe last {count(len(self._batch), 'record')}, up to line {self._line}, are in the log "

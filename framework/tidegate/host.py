@@ -179,9 +179,6 @@ class Host:
         plan, tasks = self.plan, self.engine.tasks
         services = ", ".join(f"{name} × {service.tasks}" for name, service in plan.services.items())
         logger.info("app %s in %s: %s", plan.app, self.directory, services or "no services")
-        for report in self.reports:
-            if report.recovered.rebuilt:
-                logger.warning("%s: its local store was rebuilt: %s", report.task, report.recovered.rebuilt)
         self.recovered_keys = await count_keys((task.definition, _view(task)) for task in tasks.values())
         replayed = sum(report.recovered.replayed for report in self.reports)
         logger.info(

@@ -109,22 +109,29 @@ class Task:
 
     # -- opening -----------------------------------------------------------------------------------------------------
     async def open(self) -> Recovered:
-        """See `recovery`. Afterwards the input positions are known."""
+        """See `recovery`. Afterwards the input positions are known. If it fails, the store is not left open."""
         writer = await self._environment.log.writer(f"{self._environment.app}.{self.plan.id}")
         recovered = await recover(self.plan, self._environment)
         self.store = recovered.store
-        self._lineage = recovered.marker.lineage if recovered.marker is not None else uuid.uuid4().hex
-        await self._find_positions(recovered.marker)
+        try:
+            await self._prepare(recovered.marker, writer)
+        except BaseException:
+            self.store.close()
+            raise
+        self.state = TaskState.RUNNING
+        fault_point("recovery.marker")
+        await self.commit(force=True)
+        return recovered
+
+    async def _prepare(self, marker: CommitMarker | None, writer: Writer) -> None:
+        self._lineage = marker.lineage if marker is not None else uuid.uuid4().hex
+        await self._find_positions(marker)
         self._assemble(writer)
         await self._find_sent()
         if self.definition.guarantee == "at_least_once":
             eager = await self._environment.log.writer()
             self._sender = Sender(eager, self._committer.sent, self._environment.wake)
         await self._open_function()
-        self.state = TaskState.RUNNING
-        fault_point("recovery.marker")
-        await self.commit(force=True)
-        return recovered
 
     async def _find_positions(self, marker: CommitMarker | None) -> None:
         starts = await self._environment.log.start_offsets(self.inputs)
