@@ -1,4 +1,4 @@
-"""A full disk: the worker stops and says so, nothing that was acknowledged is lost, and it goes on when there is room."""
+"""A full disk: the worker stops and says so, nothing acknowledged is lost, and it goes on when there is room."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
+import signal
 from collections.abc import Iterator
 
 from examples.tinder_match.app import likes
@@ -14,7 +16,7 @@ from tests.faults.support.apps import Entry, acknowledge, ledger
 from tidegate import App
 from tidegate.errors import StorageFullError
 
-__all__ = ("START", "entries", "send_large", "send_likes")
+__all__ = ("START", "entries", "send_fast", "send_large", "send_likes", "send_some")
 
 START = 1_700_000_000_000
 
@@ -75,3 +77,24 @@ async def send_large(app: App) -> None:
         except StorageFullError:
             return  # it is for the worker to say so
         acknowledge(str(number))
+
+
+async def send_some(app: App) -> None:
+    """Beside the ledger: a few entries, one after the other; then it stops the worker."""
+    topic = ledger.declared_topics["entries"]
+    for entry in entries(1, 40, first=70_001):
+        await topic.send(value=entry)
+        acknowledge(str(entry.id))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def send_fast(app: App) -> None:
+    """Beside the ledger: slow entries, as fast as the log takes them. Acknowledges bytes."""
+    topic = ledger.declared_topics["entries"]
+    padding = os.urandom(1_000).hex()
+    for first in itertools.count(100_001, 500):
+        numbers = range(first, first + 500)
+        batch = [Entry(id=n, key=f"k{n % 5000}", amount=1, at=START, wait=0.2, owner=padding) for n in numbers]
+        await topic.send_many(batch)
+        acknowledge(str(len(batch) * len(padding)))
+        await asyncio.sleep(0)

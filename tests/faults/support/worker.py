@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from importlib import import_module
 from typing import Any
@@ -55,3 +57,7 @@ def _tune_log(options: EmbeddedOptions) -> None:
         return EmbeddedLog(tidegate.host.data_directory(app, settings), options=options, clock=clock.now)
 
     tidegate.host.open_log = open_log
+
+
+if __name__ == "__main__":
+    sys.exit(live(json.loads(sys.argv[1])))
