@@ -13,7 +13,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from heapq import heappop, heappush
 from time import perf_counter
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from tidegate import faults
 from tidegate.engine.context import TaskContext
 from tidegate.engine.failures import FailureHandling, Outcome
 from tidegate.engine.inputs import Chunk, Input
+from tidegate.engine.order import KeyOrder
 from tidegate.engine.runner import Runner
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import DOMAINS, TimerQueue
@@ -60,13 +60,9 @@ class Dispatcher:
         self._idle: list[tuple[Runner, TaskContext]] = []
         self._runners: list[Runner] = []
         self._chunks: deque[Chunk] = deque()
-        self._busy: dict[bytes, deque[Work]] = {}
-        self._runnable: deque[Work] = deque()
-        self._unfinished: dict[int, Work] = {}
-        self._retries: list[tuple[float, int, Work]] = []
+        self._order = KeyOrder()
         self._held: deque[tuple[int, int]] = deque()
         self._resuming: set[Input | None] = set()
-        self._sequence = 0
         self._parked = 0
         self._now = clock.now()
         self._urgent = True
@@ -87,12 +83,12 @@ class Dispatcher:
     @property
     def unfinished(self) -> int:
         """Records and timers that were taken up and are not done."""
-        return len(self._unfinished)
+        return len(self._order.unfinished)
 
     @property
     def passed(self) -> int:
         """The time that is over for those downstream: the watermark, unless timers that it fires are not done."""
-        timers = (work.timer for work in self._unfinished.values() if work.timer is not None)
+        timers = (work.timer for work in self._order.unfinished.values() if work.timer is not None)
         firing = min((timer.at for timer in timers if timer.time == "event"), default=MAX_TIME + 1)
         return min(self._time.watermark, self._queues[EVENT].due - 1, firing - 1)
 
@@ -104,11 +100,12 @@ class Dispatcher:
     def due_in(self, now: int, monotonic: float) -> Iterator[int]:
         """In how many ms the next processing-time timer and the next repetition are due."""
         yield self._queues[PROCESSING].due - now
-        if self._retries:
-            yield math.ceil((self._retries[0][0] - monotonic) * 1000)
+        repetition = self._order.next_repetition
+        if repetition is not None:
+            yield math.ceil((repetition - monotonic) * 1000)
 
     def busy(self, key: bytes) -> bool:
-        return key in self._busy
+        return key in self._order.busy
 
     def offer(self, input_: Input, records: Sequence[LogRecord], position: int) -> None:
         """Records that were read, in order."""
@@ -124,8 +121,8 @@ class Dispatcher:
         self._now = now
         if self._queues[PROCESSING].due <= now:
             self._urgent = True
-        while self._retries and self._retries[0][0] <= monotonic:
-            self._runnable.append(heappop(self._retries)[2])
+        self._order.tick(monotonic)
+        if self._order.runnable:
             self._urgent = True
 
     def resume(self, inputs: Iterable[Input]) -> None:
@@ -143,12 +140,13 @@ class Dispatcher:
         if self._resuming:
             return
         lowest = self._time.lowest()
-        if not self._unfinished:
+        newest = self._order.sequence
+        if not self._order.unfinished:
             self._apply(lowest)
-        elif self._held and self._held[-1][0] == self._sequence:
-            self._held[-1] = (self._sequence, max(lowest, self._held[-1][1]))
+        elif self._held and self._held[-1][0] == newest:
+            self._held[-1] = (newest, max(lowest, self._held[-1][1]))
         else:
-            self._held.append((self._sequence, lowest))
+            self._held.append((newest, lowest))
 
     def run(self, budget: float) -> None:
         """Handle what is there for about `budget` seconds."""
@@ -205,14 +203,14 @@ class Dispatcher:
         input_, records, index = chunk.input, chunk.records, chunk.index
         count, first, check = len(records), chunk.index, chunk.index + self._stride
         decode, extract, channel = input_.decode, input_.extract, input_.channel
-        source, busy, time = input_.source, self._busy, self._time
+        source, busy, time = input_.source, self._order.busy, self._time
         bound = channel.bound if channel is not None else None
         alone = channel is not None and time.single is channel
         assert context.bound is not None  # noqa: S101  only re-keying services have none
         process, states = context.bound.process, context.bound.states
         state = states[0] if len(states) == 1 else None
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
-        emitted, parts, unfinished = context.emitted, context.parts, self._unfinished
+        emitted, parts, unfinished = context.emitted, context.parts, self._order.unfinished
         context.source, context.fired = source, None
         started, armed, late, suspended = perf_counter(), faults.armed, False, False
         value: Any = None
@@ -232,7 +230,7 @@ class Dispatcher:
                     continue
                 late = timestamp <= time.watermark
                 if key in busy:
-                    self._queue(Work(key, timestamp, late, input_, record, value))
+                    self._order.queue(Work(key, timestamp, late, input_, record, value))
                 else:
                     # TaskContext.begin, written out.
                     context.record, context.is_late = record, late
@@ -336,8 +334,8 @@ class Dispatcher:
     # -- timers and other urgent things ------------------------------------------------------------------------------
     def _next_urgent(self) -> Work | None:
         """What must run before the next record. None: nothing is urgent any more."""
-        if self._runnable:
-            return self._runnable.popleft()
+        if self._order.runnable:
+            return self._order.runnable.popleft()
         for domain, upto in ((EVENT, self._time.watermark), (PROCESSING, self._now)):
             queue = self._queues[domain]
             while (due := queue.pop(upto)) is not None:
@@ -356,11 +354,11 @@ class Dispatcher:
         if not self._is_set(domain, at, key, name):
             return None
         work = Work(key, at, False, timer=Timer(name=name, at=at, time=_DOMAIN_NAMES[domain]))
-        waiting = self._busy.get(key)
+        waiting = self._order.busy.get(key)
         if waiting is None:
             return work
         if not any(other.timer == work.timer for other in waiting):
-            self._queue(work)
+            self._order.queue(work)
         return None
 
     def _is_set(self, domain: int, at: int, key: bytes, name: str) -> bool:
@@ -442,44 +440,23 @@ class Dispatcher:
             self.handled += 1
         if not work.sequence:
             return
-        del self._unfinished[work.sequence]
-        if work.input is not None and work.record is not None:
-            work.input.unfinished.pop(work.record.offset, None)
+        if work.record is not None:
             self.handled += 1
-        behind = self._busy[work.key]
-        if behind:
-            self._runnable.append(behind.popleft())
+        self._order.finish(work)
+        if self._order.runnable:
             self._urgent = True
-        else:
-            del self._busy[work.key]
         self._release_time()
 
     def _release_time(self) -> None:
-        first = next(iter(self._unfinished), None)
-        while self._held and (first is None or self._held[0][0] < first):
+        oldest = self._order.oldest
+        while self._held and (oldest is None or self._held[0][0] < oldest):
             self._apply(self._held.popleft()[1])
 
     # -- waiting -----------------------------------------------------------------------------------------------------
-    def _enlist(self, work: Work) -> None:
-        """From now on the work counts as unfinished, and its key as busy."""
-        if work.sequence:
-            return
-        self._sequence += 1
-        work.sequence = self._sequence
-        self._unfinished[work.sequence] = work
-        self._busy.setdefault(work.key, deque())
-        if work.input is not None and work.record is not None:
-            work.input.unfinished[work.record.offset] = None
-
-    def _queue(self, work: Work) -> None:
-        """Its key is busy: wait behind."""
-        self._enlist(work)
-        self._busy[work.key].append(work)
-
     def _park(
         self, runner: Runner, context: TaskContext, coroutine: Coroutine[Any, Any, Any], yielded: Any, work: Work
     ) -> None:
-        self._enlist(work)
+        self._order.enlist(work)
         self._idle.remove((runner, context))
         self._parked += 1
         context.part()
@@ -524,9 +501,7 @@ class Dispatcher:
         outcome = self._failures.decide(work, error, context)
         if outcome is Outcome.REPEAT:
             work.attempt += 1
-            self._enlist(work)
-            due = self._clock.monotonic() + self._failures.delay(work)
-            heappush(self._retries, (due, work.sequence, work))
+            self._order.repeat(work, self._clock.monotonic() + self._failures.delay(work))
             return
         if work.timer is not None:  # it has fired, to no avail
             context.begin(work.key, work.timer.at, None, None, False, work.timer)
