@@ -22,6 +22,7 @@ from tidegate.engine.commit import Committer
 from tidegate.engine.context import Stamp, TaskContext
 from tidegate.engine.dispatch import Dispatcher
 from tidegate.engine.environment import Environment
+from tidegate.engine.expiry import Expiry
 from tidegate.engine.failures import FailureHandling
 from tidegate.engine.inputs import Input
 from tidegate.engine.markers import ChannelMark, CommitMarker, InputMark, source_name
@@ -35,16 +36,13 @@ from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
 from tidegate.logs.base import Batch, TopicPartition, Writer
 from tidegate.state.base import Store
-from tidegate.state.layout import EVENT, PROCESSING, keyed_prefix, prefix_range
+from tidegate.state.layout import EVENT, PROCESSING
 from tidegate.time.clock import MAX_TIME, MIN_TIME, to_duration
 from tidegate.time.progress import OutsideChannel, Progress, SenderChannel, TaskTime
 
 __all__ = ("Task", "TaskState")
 
 logger = logging.getLogger(__name__)
-
-_SWEEP = 500
-"""How many stored entries of each state with a TTL are looked at in one commit."""
 
 
 class TaskState(enum.Enum):
@@ -190,11 +188,7 @@ class Task:
             self._new_context, self._environment.wake,
         )  # fmt: skip
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
-        self._expiring = [
-            (space.cells[name], prefix_range(keyed_prefix(name)), declaration.ttl)
-            for name, declaration in self.definition.states.items()
-            if declaration.ttl is not None
-        ]
+        self._expiry = Expiry(self.definition, space, self.time, self.dispatcher.busy)
 
     def _new_context(self) -> TaskContext:
         return TaskContext(
@@ -307,7 +301,7 @@ class Task:
             return False
         if len(self._emitted) + self._dirty >= self._settings.commit_changes:
             return True
-        return monotonic - self._last_commit >= interval and (self.uncommitted or bool(self._expiring))
+        return monotonic - self._last_commit >= interval and (self.uncommitted or self._expiry.due(monotonic))
 
     @property
     def _dirty(self) -> int:
@@ -336,8 +330,10 @@ class Task:
             await self._commit_task
         self.raise_failure()
         try:
+            self._expire()
             await self.commit()
-            while any(cells.sweeping for cells, _, _ in self._expiring):
+            while self._expiry.under_way:
+                self._expire()
                 await self.commit()
         except Exception as error:
             self.dispatcher.failure = self.dispatcher.failure or error
@@ -348,7 +344,8 @@ class Task:
     async def commit(self, *, force: bool = False) -> None:
         """One commit, of everything that is finished. See `commit`."""
         monotonic, now = self._clock.monotonic(), self._clock.now()
-        self._sweep(now)
+        if self._expiry.due(monotonic):
+            self._expire()
         self._last_commit = monotonic
         if not force and not self.uncommitted and not self._dirty:
             return
@@ -422,13 +419,10 @@ class Task:
             return False
         return not self.uncommitted and not self._dirty
 
-    def _sweep(self, now: int) -> None:
-        """Remove expired state, a little with each commit."""
-        for cells, span, ttl in self._expiring:
-            when = now if ttl.time == "processing" else self.time.age
-            removed = cells.sweep(span, _SWEEP, when, self.dispatcher.busy)
-            if removed:
-                self.metrics.expired.inc(removed)
+    def _expire(self) -> None:
+        removed = self._expiry.step(self._clock.now(), self._clock.monotonic())
+        if removed:
+            self.metrics.expired.inc(removed)
 
     def _report(self) -> None:
         self.metrics.watermark.set(self.time.watermark)
