@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 import pytest
 
+from examples.tinder_match.events import DAY, Like, Match
+from examples.tinder_match.generator import LikeStream, Origin
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
@@ -49,3 +52,31 @@ def test_a_service_that_lags_behind_another_is_not_overtaken_by_its_time(new_wor
     world.drain()
 
     oracle.check_chained(world, world.look())
+
+
+@pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
+def test_kills_do_not_disturb_the_tinder_services(new_world: NewWorld, seed: int, round_: int) -> None:
+    """Two services in a row with timers, at every point, one after the other. Only the last life sees time end."""
+    dice = random.Random(seed + round_)
+    world = new_world("examples.tinder_match:app")
+    stream = LikeStream(seed + round_, Origin())
+    world.append("likes", likes_of_days(stream, 30))
+
+    for point in sorted(POINTS.keys() - {"log.cleaning", "log.cleaned"}):
+        life = world.live(f"{point}:kill@{dice.randint(1, 8)}", until_end=False)
+        deadline = time.monotonic() + 0.4
+        while not life.over and time.monotonic() < deadline:
+            time.sleep(0.005)
+        life.kill()
+        assert life.status == KILLED, world.told(life.output)
+        world.append("likes", likes_of_days(stream, 3))
+    assert world.struck.total() >= 5, world.told("too few kills")
+    world.drain()
+
+    picture = world.look()
+    oracle.check_tinder(world, picture)
+    assert picture.values("matches", Match), world.told("there was no match: the test shows nothing")
+
+
+def likes_of_days(stream: LikeStream, days: int) -> list[Like]:
+    return [like for _ in range(days * 8) for like in stream.next(6, DAY // 8)]

@@ -8,33 +8,13 @@ import time
 
 import pytest
 
-from examples.tinder_match.events import Like, Match, Notice
-from examples.tinder_match.fold import Inbox, compare, expected
+from examples.tinder_match.events import Like, Match
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
-from tests.faults.support.world import Picture, World
+from tests.faults.support.world import World
 
 TINDER = "examples.tinder_match:app"
 FEED = "tests.faults.support.feed:send_likes"
-
-
-def differences(picture: Picture) -> list[str]:
-    likes = picture.values("likes", Like)
-    return compare(
-        expected(likes), picture.values("matches", Match), picture.values("notices", Notice), inboxes(picture)
-    )
-
-
-def inboxes(picture: Picture) -> dict[str, Inbox]:
-    """What the state of the service `inbox` says."""
-    state = oracle.keyed_state(picture, "inbox")
-    found = {
-        person: Inbox({other.decode(): at for other, at in entries.items()})
-        for person, entries in state.get("matches", {}).items()
-    }
-    for person, entries in state.get("unread", {}).items():
-        found[person].unread = entries[b""]
-    return found
 
 
 def kill_at_random(world: World, kills: int) -> None:
@@ -58,7 +38,7 @@ def test_random_kills_leave_no_difference(
     world.drain()
 
     picture = world.look()
-    found = differences(picture)
+    found = oracle.tinder_differences(picture)
     likes, matches = picture.values("likes", Like), picture.values("matches", Match)
     with capsys.disabled():
         sys.stdout.write(

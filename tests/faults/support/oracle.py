@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from examples.tinder_match.events import Like, Match, Notice
+from examples.tinder_match.fold import Inbox, compare, expected
 from tests.faults.support.apps import GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session
 from tests.faults.support.world import Picture, World
 from tidegate.engine.markers import CommitMarker, decode_marker
@@ -27,8 +29,10 @@ __all__ = (
     "check_ledger",
     "check_sessions",
     "check_shuffled",
+    "check_tinder",
     "keyed_state",
     "same",
+    "tinder_differences",
 )
 
 
@@ -293,3 +297,30 @@ def check_cycle(world: World, picture: Picture) -> None:
     same(world, "the visits at home", single(keyed_state(picture, "home").get("visits", {})), home)
     out = {key: hops[key] + len(own) for key, own in entries.items()}
     same(world, "the visits out", single(keyed_state(picture, "out")["visits"]), out)
+
+
+# -- the example ----------------------------------------------------------------------------------------------------
+
+
+def check_tinder(world: World, picture: Picture) -> None:
+    check_engine(world, picture)
+    found = tinder_differences(picture)
+    assert not found, world.told("\n".join(found[:10]))
+
+
+def tinder_differences(picture: Picture) -> list[str]:
+    """Between the example's own fold of the likes and what its services made of them."""
+    matches, notices = picture.values("matches", Match), picture.values("notices", Notice)
+    return compare(expected(picture.values("likes", Like)), matches, notices, _inboxes(picture))
+
+
+def _inboxes(picture: Picture) -> dict[str, Inbox]:
+    """What the state of the service `inbox` says."""
+    state = keyed_state(picture, "inbox")
+    found = {
+        person: Inbox({other.decode(): at for other, at in entries.items()})
+        for person, entries in state.get("matches", {}).items()
+    }
+    for person, entries in state.get("unread", {}).items():
+        found[person].unread = entries[b""]
+    return found
