@@ -20,14 +20,13 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge as merge_sorted
 from operator import itemgetter
-from struct import Struct
 from typing import Any, Final
 
 from tidegate.codecs import Codec
 from tidegate.errors import EncodeError, RecordTooLargeError
 from tidegate.state.base import Change, Store
 from tidegate.state.kinds import TTL, Default
-from tidegate.state.layout import parse_keyed, prefix_range
+from tidegate.state.layout import EXPIRY, parse_keyed, prefix_range
 
 __all__ = ("ABSENT", "Cells", "Entry", "Journal", "ListCells", "MapCells", "PrivateCells", "ValueCells")
 
@@ -40,7 +39,6 @@ class Absent(enum.Enum):
 
 ABSENT: Final = Absent.ABSENT
 _IN_RAW: Final = Absent.IN_RAW
-_EXPIRY: Final = Struct(">q")
 
 
 class Entry:
@@ -124,7 +122,7 @@ class Cells:
             return Entry(key, sub, store_key, ABSENT, None, 0)
         expires = 0
         if self.ttl is not None:
-            (expires,), stored = _EXPIRY.unpack_from(stored), stored[8:]
+            (expires,), stored = EXPIRY.unpack_from(stored), stored[8:]
         return Entry(key, sub, store_key, self.codec.decode(stored), stored if self.mutable else None, expires)
 
     def decode(self, raw: bytes | None) -> Any:
@@ -239,7 +237,7 @@ class Cells:
                 raw = self.codec.encode(entry.value)
             except EncodeError as error:
                 raise EncodeError(f"the state of key {entry.key!r} cannot be stored: {error}") from error
-        return raw if self.ttl is None else _EXPIRY.pack(entry.expires) + raw
+        return raw if self.ttl is None else EXPIRY.pack(entry.expires) + raw
 
     def rotate(self) -> None:
         """Let go of what was not touched since the last time. Only when the store has all that was frozen."""
@@ -253,7 +251,7 @@ class Cells:
             if seen >= most:
                 self._swept_to = store_key
                 break
-            if _EXPIRY.unpack_from(stored)[0] <= now:
+            if EXPIRY.unpack_from(stored)[0] <= now:
                 removed += self._expire(store_key, now, busy)
         self._after_sweep(set(removed))
         return len(removed)
