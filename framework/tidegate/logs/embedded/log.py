@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -116,8 +117,11 @@ class EmbeddedLog:
     # -- topics -------------------------------------------------------------------------------------------------------
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
+        """What exists already gets the retention that is wanted now: there is no other place to change it."""
+        wanted = list(topics)
         async with self._topic_lock:
-            missing = self._missing(topics)
+            missing = self._missing(wanted)
+            await self._keep(wanted)
             stored = self.database.get(NEXT_TOPIC_KEY)
             first = 1 if stored is None else int.from_bytes(stored, "big")
             rows = {spec.name: TopicRow.of(topic_id, spec) for topic_id, spec in enumerate(missing.values(), first)}
@@ -230,6 +234,29 @@ class EmbeddedLog:
             elif known.partitions != spec.partitions:
                 raise PartitionCountError(spec.name, known.partitions, spec.partitions)
         return missing
+
+    async def _keep(self, wanted: Iterable[TopicSpec]) -> None:
+        """Give existing topics another retention."""
+        changes = Changes()
+        changed: dict[str, TopicRow] = {}
+        for spec in wanted:
+            known = self._topics.get(spec.name)
+            if known is None or known.compact or spec.compact:
+                continue
+            if (known.retention_ms, known.retention_bytes) != (spec.retention_ms, spec.retention_bytes):
+                kept = replace(
+                    known.spec(spec.name), retention_ms=spec.retention_ms, retention_bytes=spec.retention_bytes
+                )
+                row = changed[spec.name] = TopicRow.of(known.topic_id, kept)
+                changes.put(topic_key(spec.name), encode_row(row))
+        if not changed:
+            return
+        await self.commits.write(changes)
+        await self.commits.begin_sync()
+        for name, row in changed.items():
+            self._topics[name] = row
+            for number in range(row.partitions):
+                self.partitions[TopicPartition(name, number)].keep(row.spec(name))
 
     def _add_topic(self, name: str, row: TopicRow) -> None:
         self._topics[name] = row

@@ -21,7 +21,6 @@ class Partition:
 
     def __init__(self, source: TopicPartition, spec: TopicSpec, topic_id: int, options: EmbeddedOptions) -> None:
         self.source = source
-        self.spec = spec
         self.row = PartitionRow()
         self.next = 0
         """The offset that the next record gets."""
@@ -35,9 +34,15 @@ class Partition:
         self.key = prefix_of(b"p", topic_id, source.partition)
         self.segment_prefix = prefix_of(b"s", topic_id, source.partition)
         self.blocks = prefix_of(b"b", topic_id, source.partition)
-        self._segment_bytes = options.segment_bytes
+        self._options = options
+        self.keep(spec)
+
+    def keep(self, spec: TopicSpec) -> None:
+        """From now on, keep records as this says."""
+        self.spec = spec
+        self._segment_bytes = self._options.segment_bytes
         if spec.retention_bytes is not None:
-            self._segment_bytes = min(options.segment_bytes, spec.retention_bytes // SEGMENTS)
+            self._segment_bytes = min(self._segment_bytes, spec.retention_bytes // SEGMENTS)
         self._segment_ms = None if spec.retention_ms is None else spec.retention_ms // SEGMENTS
 
     @property

@@ -100,3 +100,27 @@ async def test_a_log_can_be_stopped_while_it_gives_space_back(tmp_path: Path) ->
     await log.start()
     assert await read_all(log, A0) == []
     await log.stop()
+
+
+async def test_a_topic_that_is_declared_with_another_retention_gets_it_and_keeps_it(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = EmbeddedLog(tmp_path, options=OPTIONS, clock=clock)
+    await log.start()
+    await log.create([TopicSpec(name="a", partitions=2)])
+    writer = await log.writer("w")
+    for number in range(64):
+        clock.advance(1)
+        await writer.append({A0: block(number)})
+
+    await log.create([TopicSpec(name="a", partitions=2, retention_bytes=MIB)])
+    for number in range(64):
+        clock.advance(1)
+        await writer.append({A0: block(number)})
+    await log.clean()
+
+    assert log.partition(A0).row.bytes < 3 * MIB
+    await log.stop()
+    again = EmbeddedLog(tmp_path, options=OPTIONS, clock=clock)
+    await again.start()
+    assert (await again.topics())["a"].retention_bytes == MIB
+    await again.stop()
