@@ -256,7 +256,7 @@ class EmbeddedLog:
         for name, row in changed.items():
             self._topics[name] = row
             for number in range(row.partitions):
-                self.partitions[TopicPartition(name, number)].keep(row.spec(name))
+                self.partitions[TopicPartition(name, number)].keep(row.spec(name), self.now())
 
     def _add_topic(self, name: str, row: TopicRow) -> None:
         self._topics[name] = row

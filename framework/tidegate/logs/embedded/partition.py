@@ -35,10 +35,18 @@ class Partition:
         self.segment_prefix = prefix_of(b"s", topic_id, source.partition)
         self.blocks = prefix_of(b"b", topic_id, source.partition)
         self._options = options
-        self.keep(spec)
+        self._follow(spec)
 
-    def keep(self, spec: TopicSpec) -> None:
-        """From now on, keep records as this says."""
+    def keep(self, spec: TopicSpec, now: int) -> None:
+        """From now on, keep records as this says. What was to be kept for ever so far counts as appended now."""
+        counted = self.expires
+        self._follow(spec)
+        if self.expires and not counted:
+            row = self.row
+            row.open_bytes = row.bytes - sum(segment.bytes for segment in self.segments)
+            row.opened = row.touched = now
+
+    def _follow(self, spec: TopicSpec) -> None:
         self.spec = spec
         self._segment_bytes = self._options.segment_bytes
         if spec.retention_bytes is not None:
