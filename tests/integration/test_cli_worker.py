@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import Project, lines
+from tests.integration.commands import Project, Running, lines
 
 
 def greet(project: Project, names: Iterable[str]) -> None:
@@ -179,6 +180,49 @@ def test_a_worker_takes_over_from_a_send_that_goes_on_through_it(project: Projec
         deadline = time.monotonic() + 60
         while sum(seen(project).values()) != count:
             assert time.monotonic() < deadline, seen(project)
+
+
+def begin_sending(project: Project, count: int) -> Running:
+    """Start a send, and wait until some of it has arrived."""
+    big = project.directory / "big.jsonl"
+    big.write_text(lines({"name": f"n{number % 100}", "text": "x" * 50} for number in range(count)))
+    sending = project.start("send", "hello.py", "greetings", stdin=big)
+    project.json("tail", "hello.py", "greetings", "--from-beginning", "--count", "1")
+    return sending
+
+
+def stored(project: Project) -> int:
+    rows = {row["name"]: row for row in json.loads(project.run("topics", "hello.py", "--json").stdout)}
+    return int(rows["greetings"]["records"])
+
+
+def test_a_send_goes_on_by_itself_when_its_worker_stops(project: Project) -> None:
+    count = 60_000
+    with project.worker() as worker:
+        sending = begin_sending(project, count)
+        assert worker.stop() == 0
+        assert sending.wait() == 0, sending.output
+
+    assert stored(project) == count
+
+
+def test_a_send_whose_worker_is_killed_says_what_is_certain(project: Project) -> None:
+    count = 60_000
+    with project.worker() as worker:
+        sending = begin_sending(project, count)
+        worker.stop(signal.SIGKILL)
+        code = sending.wait()
+
+    found = stored(project)
+    if code == 0:  # it was killed between two batches: nothing was on its way
+        assert found == count
+        return
+    certain = int(
+        re.findall(r"Sent ([0-9,]+) records? to greetings before the error", sending.output)[0].replace(",", "")
+    )
+    uncertain = int(re.findall(r"The last ([0-9,]+) records?", sending.output)[0].replace(",", ""))
+    assert found in (certain, certain + uncertain)
+    assert "look with 'tidegate tail' before sending them again" in sending.output
 
 
 def test_new_makes_a_project_that_runs(tmp_path: Path) -> None:
