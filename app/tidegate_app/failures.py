@@ -43,7 +43,8 @@ def describe(error: BaseException) -> str:
     if isinstance(error, TidegateError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        hint = " Give this user access to it, or choose another directory (--data DIR)."
+        return f"{error.filename}: {error.strerror}.{hint if isinstance(error, PermissionError) else ''}"
     frames = _tail(error)
     return "\n".join([f"{type(error).__name__}: {error}", *frames, "--debug shows the whole traceback."])
 

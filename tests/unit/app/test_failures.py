@@ -42,4 +42,5 @@ def test_an_unexpected_error_says_how_to_see_more() -> None:
 
 
 def test_a_file_that_fails_is_named() -> None:
-    assert describe(PermissionError(13, "Permission denied", "/etc/x")) == "/etc/x: Permission denied"
+    assert describe(PermissionError(13, "Permission denied", "/x")).startswith("/x: Permission denied. Give this user")
+    assert describe(FileNotFoundError(2, "No such file or directory", "/x")) == "/x: No such file or directory."
