@@ -40,6 +40,7 @@ class Metrics:
         self.expired = Counter("tidegate_expired", "State entries removed by their TTL", _LABELS, registry=registry)
         self.lost = Counter("tidegate_lost", "Input offsets that retention removed unread", _LABELS, registry=registry)
         self.watermark = Gauge("tidegate_watermark_ms", "A task's event time", _LABELS, registry=registry)
+        self.lag = Gauge("tidegate_lag", "Input offsets that are not handled yet", _LABELS, registry=registry)
         self.waiting = Gauge("tidegate_waiting_handlers", "Unfinished records and timers", _LABELS, registry=registry)
 
     def of(self, service: str, number: int) -> TaskMetrics:
@@ -62,4 +63,5 @@ class TaskMetrics:
         self.expired = metrics.expired.labels(*labels)
         self.lost = metrics.lost.labels(*labels)
         self.watermark = metrics.watermark.labels(*labels)
+        self.lag = metrics.lag.labels(*labels)
         self.waiting = metrics.waiting.labels(*labels)

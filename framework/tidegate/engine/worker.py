@@ -1,8 +1,7 @@
 """The engine of a worker: opens the tasks, reads for them, lets them run, has them commit.
 
-Two coroutines share the event loop. One reads: it offers batches to tasks and stops reading for those that are full.
-The other works: slices of handlers, task after task, with a turn of the loop in between, and commits when they are
-due.
+One coroutine works: slices of handlers, task after task, with a turn of the loop in between, and commits when they are
+due. Beside it others read, one for each service: they offer batches to tasks, and stop for those that are full.
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ _READ = 4000
 """Records per read: enough to make a read worth its cost, few enough to stay within a few ms."""
 _COMMIT_SHARE = 5
 """Commits take at most one part in so many of the loop: with many busy tasks the interval stretches."""
+_MEASURE_SECONDS = 2.0
+"""How often the lag is looked at."""
 _TURNS = 20
 """Turns of the loop in which a handler ends that has nothing to wait for any more."""
 
@@ -129,22 +130,22 @@ class Engine:
     # -- running -----------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Until cancelled, until a task fails (its error is raised), or until the end of a bounded run."""
-        reading = [asyncio.ensure_future(self._read_forever(feed)) for feed in self._feeds]
-        reading.append(asyncio.ensure_future(self._listen_forever()))
-        reading.append(asyncio.ensure_future(self._flush_forever()))
-        for reader in reading:
-            reader.add_done_callback(lambda _: self.wake())
+        reading = [self._read_forever(feed) for feed in self._feeds]
+        others = (self._listen_forever(), self._flush_forever(), self._measure_forever())
+        beside = [asyncio.ensure_future(coroutine) for coroutine in (*reading, *others)]
+        for future in beside:
+            future.add_done_callback(lambda _: self.wake())
         try:
             while not await self._at_end():
-                for reader in reading:
-                    if reader.done():
-                        reader.result()
+                for future in beside:
+                    if future.done():
+                        future.result()
                 if not await self.work_once():
                     await self._rest()
         finally:
-            for reader in reading:
-                reader.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
+            for future in beside:
+                future.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     async def _read_forever(self, feed: Feed) -> None:
         while True:
@@ -156,6 +157,13 @@ class Engine:
         while True:
             await self.listen(timeout=0.5)
             self.wake()
+
+    async def _measure_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_SECONDS)
+            for task in list(self.tasks.values()):
+                ends = await self.log.end_offsets(task.inputs)
+                task.metrics.lag.set(sum(max(0, end - task.inputs[source].handled) for source, end in ends.items()))
 
     async def _flush_forever(self) -> None:
         """Write the stores to disk now and then, one at a time, in another thread: handling goes on."""
