@@ -1,12 +1,13 @@
-"""W on the embedded log, one process, exactly once. Filling and running are separate processes: memory is the worker's own.
+"""W on the embedded log, one process, exactly once. To fill the log and to run the worker are two processes, so that
+the memory measured is the worker's own.
 
-    python -m benchmarks.embedded fill DIR EVENTS KEYS [--each-once]
-    python -m benchmarks.embedded run DIR          handles what is there, prints a line of JSON
+python -m benchmarks.embedded fill DIR EVENTS KEYS [--each-once]
+python -m benchmarks.embedded run DIR          handles what is there, prints a line of JSON
+python -m benchmarks.embedded bare EVENTS KEYS      the loop to compare with
 """
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import sys
 import time

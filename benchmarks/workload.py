@@ -40,7 +40,7 @@ async def counter(ctx: Context, like: Like, seen: Annotated[ValueState[int], Def
 
 def likes_of(events: int, keys: int, seed: int = 1, *, each_once: bool = False) -> Iterator[tuple[bytes, bytes, int]]:
     """Key, JSON and timestamp of each event; with `each_once`, key after key, else keys at random."""
-    rng = random.Random(seed)  # noqa: S311  a workload, not a secret
+    rng = random.Random(seed)
     for number in range(events):
         liked = f"user-{number if each_once else rng.randrange(keys)}"
         at = 1_700_000_000_000 + number
