@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Final, Generic, TypeVar, get_args
 
 from tidegate.codecs import codec_for
 from tidegate.errors import EncodeError
@@ -41,6 +41,8 @@ __all__ = (
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+_NOTHING: Final = object()
 
 Move = Callable[[Cells], Any]
 """From cells to those that take their place."""
@@ -234,6 +236,22 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
             raise KeyError(key)
         self._cells.assign(entry, ABSENT, self._journal)
 
+    # As in a defaultdict, only `map[key]` gives the default.
+    def pop(self, key: K, default: Any = _NOTHING) -> Any:
+        entry = self._at(key)
+        if not self._cells.present(entry):
+            if default is _NOTHING:
+                raise KeyError(key)
+            return default
+        value = entry.value
+        self._cells.assign(entry, ABSENT, self._journal)
+        return value
+
+    def setdefault(self, key: K, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
     def __contains__(self, key: object) -> bool:
         return self._cells.present(self._at(key))
 
@@ -286,7 +304,7 @@ class LiveList(Live, ListState[T], Generic[T]):
         for index in range(start, end):
             sub = _index(index)
             if sub in self._items:  # an item may have outlived its time
-                item = self._items.pop(sub)
+                item: T = self._items.pop(sub)
                 if index + 1 == end:
                     self._bounds.clear()
                 else:

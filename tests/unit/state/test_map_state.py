@@ -163,6 +163,23 @@ def test_a_missing_entry_reads_as_the_default() -> None:
         assert bench.outputs(bench.out) == [[0, False, None, 1], [1, True, 1, 2]]
 
 
+async def like_a_defaultdict(
+    ctx: Context, event: str, kept: Annotated[MapState[str, list[int]], Default(factory=list)]
+) -> None:
+    popped = kept.pop("a", None)
+    known = kept.setdefault("a", [1])
+    known.append(2)
+    ctx.emit([popped, kept["a"], kept.pop("b", 7), "b" in kept])
+
+
+def test_a_default_is_for_reading_not_for_taking_away() -> None:
+    with Bench(like_a_defaultdict) as bench:
+        bench.put("k", "a")
+        bench.put("k", "a")
+        assert bench.outputs(bench.out) == [[None, [1, 2], 7, False], [[1, 2], [1, 2], 7, False]]
+        assert bench.value("kept", "k") == {"a": [1, 2]}
+
+
 async def change_while_iterating(ctx: Context, event: Any, kept: MapState[str, int]) -> None:
     if event == "fill":
         kept.update({"a": 1, "b": 2, "c": 3, "d": 4})
