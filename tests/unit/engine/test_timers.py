@@ -410,8 +410,9 @@ def test_a_handler_that_fails_has_neither_set_nor_cancelled_timers(wait: Any) ->
 def test_a_waiting_handlers_timer_is_found_although_the_cache_was_emptied_meanwhile() -> None:
     with bench(cache_entries=1000) as b:
         b.put_quietly("k", [["set", "t", 100], ["wait", "g"]], timestamp=1)
-        for _ in range(3):
-            b.put_all(((f"x{number}", [["set", "t", 10**9]]) for number in range(3000)), timestamp=1, settle=False)
+        for turn in range(3):
+            events = [(f"x{turn}-{number}", [["set", "t", 10**9]]) for number in range(3000)]
+            b.put_all(events, timestamp=1, settle=False)
             b.settle(wait=False)
         b.call(gates["g"].set)
         b.settle()
