@@ -17,7 +17,7 @@ from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
 from tidegate.functions.service import Bound, ServiceDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, TopicPartition
-from tidegate.logs.records import check_size
+from tidegate.logs.records import check_headers, check_size
 from tidegate.state.live import (
     Live,
     LiveOperator,
@@ -242,6 +242,7 @@ class TaskContext(Context):
         when = journal.timestamp if timestamp is None else to_instant(timestamp)
         stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
         if headers or len(raw) + len(key_bytes) > output.large:
+            check_headers(headers)
             check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
         self.emitted.append((output.sources[output.place(key_bytes)], key_bytes, raw, when, stamp))
 

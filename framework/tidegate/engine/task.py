@@ -16,6 +16,7 @@ import enum
 import logging
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from time import perf_counter, thread_time
 
 from tidegate.engine.commit import Committer
@@ -445,16 +446,15 @@ class Task:
             return
         if self._commit_task is not None:
             await asyncio.gather(self._commit_task, return_exceptions=True)
-        try:
+        async with AsyncExitStack() as closing:  # in the opposite order, whatever fails
+            closing.callback(self.store.close)
+            closing.push_async_callback(self._writer.close)
+            if self._sender is not None:
+                closing.push_async_callback(self._sender.close)
+            closing.push_async_callback(self._close_function)
+            closing.push_async_callback(self.dispatcher.close)
             if commit and was is TaskState.RUNNING and self.dispatcher.failure is None:
                 await self.commit()
-        finally:
-            await self.dispatcher.close()
-            await self._close_function()
-            if self._sender is not None:
-                await self._sender.close()
-            await self._writer.close()
-            self.store.close()
 
     async def _close_function(self) -> None:
         if self._opened is not None:

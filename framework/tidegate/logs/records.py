@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from tidegate.errors import EncodeError, RecordTooLargeError
-from tidegate.logs.base import NewRecord, TopicPartition
+from tidegate.logs.base import Headers, NewRecord, TopicPartition
 
-__all__ = ("Record", "check_keys", "check_size", "record_size")
+__all__ = ("Record", "check_headers", "check_keys", "check_size", "record_size")
 
 OVERHEAD = 40
 """What a record costs besides its key, value and headers, at most: offset, timestamp and lengths."""
@@ -35,6 +35,14 @@ def check_size(topic: str, record: NewRecord, limit: int) -> None:
     size = record_size(record)
     if size > limit:
         raise RecordTooLargeError(topic, size, limit)
+
+
+def check_headers(headers: Headers) -> None:
+    """Names are text, values are bytes; nothing else can be written."""
+    given: Iterable[object] = headers
+    for header in given:
+        if not isinstance(header, tuple) or [*map(type, header)] != [str, bytes]:
+            raise EncodeError(f"{header!r} cannot be a header: a header is a pair of a name and bytes")
 
 
 def check_keys(source: TopicPartition, records: Iterable[NewRecord]) -> None:
