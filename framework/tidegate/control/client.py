@@ -42,6 +42,8 @@ from tidegate.errors import OwnerError, OwnerLeftError, OwnerLostError, OwnerSil
 __all__ = ("Connection", "connect")
 
 HELLO_SECONDS: Final = 5.0
+GOODBYE: Final = encode(Goodbye())[4:]
+"""The body of that message."""
 
 A = TypeVar("A", bound=Answer)
 
@@ -75,7 +77,7 @@ class Connection:
         self.app = ""
         self._reader, self._writer = reader, writer
         self._turn = asyncio.Lock()
-        self._next = asyncio.ensure_future(read_frame(reader))
+        self._next = self._listen()
         """What the owner says next: an answer, or out of turn goodbye."""
 
     async def hello(self) -> None:
@@ -133,5 +135,17 @@ class Connection:
         frame = await self._next
         if frame is None:
             raise OwnerLostError(str(self.address))
-        self._next = asyncio.ensure_future(read_frame(self._reader))
-        return decode_answer(frame)
+        answer = decode_answer(frame)
+        if not isinstance(answer, Goodbye):
+            self._next = self._listen()
+        return answer
+
+    def _listen(self) -> asyncio.Future[bytes | None]:
+        listening = asyncio.ensure_future(read_frame(self._reader))
+        listening.add_done_callback(self._heard)
+        return listening
+
+    def _heard(self, listening: asyncio.Future[bytes | None]) -> None:
+        """An owner that has said goodbye waits for this side to close."""
+        if not listening.cancelled() and listening.exception() is None and listening.result() == GOODBYE:
+            self._writer.close()

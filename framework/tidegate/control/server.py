@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 MOST_CONNECTIONS: Final = 64
 LEAVE_SECONDS: Final = 30.0
 """How long a request that was taken up may still take when the owner stops."""
+LINGER_SECONDS: Final = 2.0
+"""How long the other side may take to read the goodbye."""
 
 
 class ServerState(enum.Enum):
@@ -95,6 +97,7 @@ class ControlServer:
             await _send(writer, await self._answer(frame))
         if self._leaving.is_set():
             await _send(writer, Goodbye())
+            await _until_closed(reader)
 
     async def _next(self, reader: asyncio.StreamReader) -> bytes | None:
         """The next request; None: there will be none, or it comes too late."""
@@ -132,6 +135,15 @@ class ControlServer:
             )
         address = self._address
         return Welcome(VERSION, self._app, address.pid, address.command, address.started)
+
+
+async def _until_closed(reader: asyncio.StreamReader) -> None:
+    """Throw away what the other side still sends, until it has read the goodbye and closes. To close first would make
+    its write fail, and then it could not read the goodbye any more: it would not know that nothing was taken up."""
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while await reader.read(1 << 16):
+                pass
 
 
 async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:

@@ -189,6 +189,26 @@ async def test_an_owner_that_stops_says_goodbye(tmp_path: Path) -> None:
     assert read_address(tmp_path / "counted") is None
 
 
+async def test_a_client_that_never_stops_asking_always_knows_that_the_owner_left(tmp_path: Path) -> None:
+    """Whatever it was writing when the owner stopped: an answer or a goodbye, never an open question."""
+    for _ in range(10):
+        async with running(tmp_path):
+            connections = [await connect(tmp_path / "counted") for _ in range(4)]
+
+            async def ask(connection: Connection | None) -> None:
+                assert connection is not None
+                while True:
+                    await connection.append("words", [(0, b"b", b'"%s"' % (b"x" * 3000), 1, [])] * 200)
+
+            asking = [asyncio.create_task(ask(connection)) for connection in connections]
+            await asyncio.sleep(0.03)
+        ended = await asyncio.gather(*asking, return_exceptions=True)
+        assert [type(end) for end in ended] == [OwnerLeftError] * 4
+        for connection in connections:
+            assert connection is not None
+            await connection.close()
+
+
 class SlowOwner(Owner):
     """Takes its time, and is asked to stop meanwhile."""
 
