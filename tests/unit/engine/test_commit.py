@@ -269,7 +269,7 @@ def test_a_hook_that_fails_says_so_and_leaves_nothing_open(hook: str, monkeypatc
             raise RuntimeError("in the hook")
 
     closed: list[MemoryStore] = []
-    monkeypatch.setattr(MemoryStore, "close", closed.append)
+    monkeypatch.setattr(MemoryStore, "close", lambda store: closed.append(store))
     with pytest.raises(RuntimeError, match="in the hook"), AppHarness(app):
         pass
     assert len(set(map(id, closed))) == 2
