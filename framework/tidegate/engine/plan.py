@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tidegate.codecs import codec_for
 from tidegate.errors import DefinitionError
@@ -181,7 +182,9 @@ class Plan:
         for service in self.services.values():
             letters = dead_letter_topic(self.app, service)
             for topic in (*service.inputs, *service.outputs.values(), *((letters,) if letters else ())):
-                found.setdefault(topic.name, topic)
+                known = found.setdefault(topic.name, topic)
+                if known.codec.type is Any:  # then the type is the one that a handler's annotation names
+                    found[topic.name] = replace(known, codec=topic.codec)
         return found
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,8 @@ class Service:
 
         def register(handler: Handler) -> Handler:
             self._refuse_class_form("on_timer")
+            if name in self.definition.timer_handlers:
+                raise DefinitionError(f"service {self.name!r} has two handlers for the timer {name!r}; keep one")
             signature = read_signature(handler, self._names, event="timer")
             for declaration in signature.states:
                 self._add_state(declaration)
@@ -166,12 +169,20 @@ def function_service(handler: Handler, names: Mapping[str, Any], **options: Any)
 
 
 def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], **options: Any) -> Service:
+    _check_methods(type(prototype))
     states = read_class_states(type(prototype), names)
     inputs = _typed(options.pop("inputs"), _event_type(type(prototype)))
     definition = ServiceDefinition(
         inputs=inputs, states={declaration.name: declaration for declaration in states}, prototype=prototype, **options
     )
     return Service(definition, type(prototype), names)
+
+
+def _check_methods(cls: type[ProcessFunction[Any, Any]]) -> None:
+    if cls.process is ProcessFunction.process or not inspect.iscoroutinefunction(cls.process):
+        raise DefinitionError(f"{cls.__qualname__} needs a method: async def process(self, ctx, event)")
+    if not inspect.iscoroutinefunction(cls.on_timer):
+        raise DefinitionError(f"{cls.__qualname__}.on_timer must be: async def on_timer(self, ctx, timer)")
 
 
 def _event_type(cls: type) -> Any:

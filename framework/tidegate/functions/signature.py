@@ -61,7 +61,7 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
 def _hints(handler: Any, names: Mapping[str, Any], label: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(handler, localns=dict(names), include_extras=True)
-    except NameError as error:
+    except (NameError, TypeError) as error:
         raise DefinitionError(f"{label}: an annotation cannot be resolved: {error}") from error
 
 
