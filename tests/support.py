@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidegate import App
+from tidegate import App, ProcessFunction
 from tidegate.engine.markers import CommitMarker, decode_marker
 from tidegate.state.layout import MARKER
 from tidegate.testing import AppHarness, SentRecord
@@ -13,6 +13,7 @@ from tidegate.testing import AppHarness, SentRecord
 __all__ = ("Bench",)
 
 Handler = Callable[..., Any]
+"""An async function, or a ProcessFunction."""
 
 
 class Bench(AppHarness):
@@ -20,7 +21,7 @@ class Bench(AppHarness):
 
     def __init__(
         self,
-        handler: Handler,
+        handler: Handler | ProcessFunction[Any, Any],
         *,
         timers: Mapping[str | None, Handler] | None = None,
         service: Mapping[str, Any] | None = None,
