@@ -36,7 +36,14 @@ VARIANTS: dict[str, tuple[str, float, Check]] = {
     "waiting": ("ledger", 0.3, oracle.check_ledger),
     "timers": ("sessions", 0.0, oracle.check_sessions),
     "waiting-timers": ("alarms", 0.3, oracle.check_alarms),
+    "tallies": ("tallies", 0.2, oracle.check_tallies),
+    "ttl": ("fading", 0.0, oracle.check_fading),
+    "at-least-once": ("eager", 0.2, oracle.check_eager),
 }
+
+
+RARER = {"tallies", "ttl", "at-least-once"}
+"""Kinds of which the quick run only tests one kill after the other."""
 
 
 def cases() -> list[object]:
@@ -46,7 +53,8 @@ def cases() -> list[object]:
         for point in sorted(POINTS.keys() - ELSEWHERE):
             if point == "timer.fired" and "timers" not in variant:
                 continue
-            found.append(pytest.param(variant, point, None, id=f"{variant}-{point}-random"))
+            marks = pytest.mark.slow if variant in RARER else ()
+            found.append(pytest.param(variant, point, None, id=f"{variant}-{point}-random", marks=marks))
             for visit in (1, 3):
                 if visit <= VISITS.get(point, OFTEN):
                     name = f"{variant}-{point}-{visit}"

@@ -8,7 +8,8 @@ import pytest
 
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
-from tests.faults.support.feed import entries
+from tests.faults.support.apps import LEAD, Entry
+from tests.faults.support.feed import START, entries
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.3], ids=["direct", "waiting"])
@@ -35,3 +36,30 @@ def test_timers_that_move_fire_at_the_same_point_of_the_stream_as_without_crashe
         world.suffer(f"{point}:kill@{dice.randint(1, 6)}", until_end=False)
     world.drain()
     oracle.check_sessions(world, world.look())
+
+
+def test_time_that_waits_for_a_handler_waits_for_it_in_the_next_life_too(new_world: NewWorld) -> None:
+    """A watermark counts when all earlier records are finished. After a crash the channels know theirs at once, but the
+    unfinished record comes first; and when it is done, time goes on without another record."""
+    world = new_world("alarms")
+    start, later = START, START + 20 * LEAD
+    world.append("entries", [Entry(id=1_001, key="slow", amount=0, at=start, wait=30.0)])
+    world.append("entries", [Entry(id=2 * n, key=f"k{n}", amount=0, at=start + n) for n in range(1, 30)])
+    world.append("entries", [Entry(id=1_002 + 2 * n, key=f"k{n}", amount=0, at=later) for n in range(30)])
+    due = {f"fired {2 * n}" for n in range(1, 30)}
+    place = world.place_of("entries", "slow")
+    held = {f"fired {2 * n}" for n in range(1, 30) if world.place_of("entries", f"k{n}") == place}
+    assert held
+
+    for _ in range(2):
+        life = world.live(until_end=False)
+        life.wait_until(lambda: due - held <= set(world.notes), what="did not fire the timers of the other partition")
+        life.kill()
+        assert not held & set(world.notes), world.told("time has passed an unfinished record")
+    life = world.live(until_end=False, environment={"TIDEGATE_TEST_HURRY": "1"})
+    life.wait_until(lambda: due <= set(world.notes), what="did not let time go on")
+    life.kill()
+    before = world.notes[: min(world.notes.index(firing) for firing in held)]
+    assert "handled 1001" in before, world.told("a timer fired before the record that held time back was handled")
+    world.drain(TIDEGATE_TEST_HURRY="1")
+    oracle.check_alarms(world, world.look())

@@ -1,6 +1,9 @@
 """Small apps whose results can be computed by hand. `oracle` says what is right for each.
 
 ledger     every kind of state; records may wait, and may fail
+eager      the same, with outputs that leave at once
+tallies    state that adds up, of keys and of whole tasks
+fading     state that is forgotten after a time
 alarms     one timer for each record, by event time or by the clock
 sessions   timers that move: what a partition does depends on when each fires
 shuffled   records re-keyed by a field
@@ -21,6 +24,10 @@ from tidegate import (
     DEAD_LETTER,
     SKIP,
     STOP,
+    TTL,
+    Aggregate,
+    AggregateFunction,
+    AggregatingState,
     App,
     Context,
     Default,
@@ -29,13 +36,18 @@ from tidegate import (
     ListState,
     MapState,
     Monotonic,
+    OperatorState,
+    Reduce,
+    ReducingState,
     Timer,
     ValueState,
     retry,
 )
+from tidegate.functions.service import Guarantee
 from tidegate.time.watermarks import BoundedOutOfOrderness
 
 __all__ = (
+    "FADES",
     "GAP",
     "KEPT",
     "LEAD",
@@ -47,11 +59,14 @@ __all__ = (
     "Hop",
     "Posting",
     "Session",
+    "Tally",
     "acknowledge",
     "alarms",
     "chained",
     "cycle",
     "dead_letters",
+    "eager",
+    "fading",
     "hurried",
     "ledger",
     "note",
@@ -60,6 +75,7 @@ __all__ = (
     "shuffled",
     "skipping",
     "stopping",
+    "tallies",
 )
 
 PARTITIONS = 2
@@ -69,6 +85,8 @@ LEAD = 1000
 """How long after a record its alarm is due, in ms."""
 GAP = 500
 """A session ends so long after its last record, in ms."""
+FADES = 120
+"""So long after its last record a key is forgotten, in ms of event time."""
 RETRIES = 3
 
 
@@ -112,6 +130,13 @@ class Alarm(msgspec.Struct, frozen=True):
     """How many have gone off for this key, this one included."""
 
 
+class Tally(msgspec.Struct, frozen=True):
+    id: int
+    key: str
+    highest: int
+    mean: float
+
+
 class Session(msgspec.Struct, frozen=True):
     key: str
     entries: tuple[int, ...]
@@ -151,7 +176,9 @@ def toil() -> None:
 # -- the ledger -----------------------------------------------------------------------------------------------------
 
 
-def _ledger(name: str, errors: ErrorPolicy = STOP, timeout: float | None = None) -> App:
+def _ledger(
+    name: str, errors: ErrorPolicy = STOP, timeout: float | None = None, guarantee: Guarantee = "exactly_once"
+) -> App:
     app = App(name, time=EventTime("at"), partitions=PARTITIONS)
     entries = app.topic("entries", value_type=Entry, key="key")
     postings = app.topic("postings", value_type=Posting, key="key")
@@ -162,7 +189,7 @@ def _ledger(name: str, errors: ErrorPolicy = STOP, timeout: float | None = None)
             failed[entry.id] = failed.get(entry.id, 0) + 1
             raise RuntimeError(f"entry {entry.id} is told to fail")
 
-    @app.process(entries, to=postings, name="ledger", errors=errors, timeout=timeout)
+    @app.process(entries, to=postings, name="ledger", errors=errors, timeout=timeout, guarantee=guarantee)
     async def post(
         ctx: Context,
         entry: Entry,
@@ -192,10 +219,62 @@ def _ledger(name: str, errors: ErrorPolicy = STOP, timeout: float | None = None)
 
 
 ledger = stopping = _ledger("ledger")
+eager = _ledger("eager", guarantee="at_least_once")
 skipping = _ledger("skipping", SKIP)
 dead_letters = _ledger("letters", DEAD_LETTER)
 hurried = _ledger("hurried", SKIP, timeout=0.1)
 retrying = _ledger("retrying", retry(RETRIES, 0.01, then=DEAD_LETTER))
+
+
+# -- other state ----------------------------------------------------------------------------------------------------
+
+
+class Mean(AggregateFunction[int, tuple[int, int], float]):
+    def create(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add(self, accumulator: tuple[int, int], item: int) -> tuple[int, int]:
+        return accumulator[0] + 1, accumulator[1] + item
+
+    def result(self, accumulator: tuple[int, int]) -> float:
+        return accumulator[1] / accumulator[0]
+
+
+tallies = App("tallies", time=EventTime("at"), partitions=PARTITIONS)
+_counted = tallies.topic("entries", value_type=Entry, key="key")
+_tallied = tallies.topic("tallied", value_type=Tally, key="key")
+
+
+@tallies.process(_counted, to=_tallied, name="tallies")
+async def _tally(
+    ctx: Context,
+    entry: Entry,
+    highest: Annotated[ReducingState[int], Reduce(max)],
+    mean: Annotated[AggregatingState[int, float], Aggregate(Mean())],
+    handled: OperatorState[int],
+) -> None:
+    toil()
+    highest.add(entry.id)
+    handled.append(entry.id)
+    if entry.wait:
+        await asyncio.sleep(entry.wait)
+    mean.add(entry.amount)
+    ctx.emit(Tally(entry.id, ctx.key, highest.value or 0, mean.value or 0.0))
+
+
+fading = App("fading", time=EventTime("at"), partitions=PARTITIONS, watermark=BoundedOutOfOrderness(by=GAP / 5 / 1000))
+_remembered = fading.topic("entries", value_type=Entry, key="key")
+_recalled = fading.topic("postings", value_type=Posting, key="key")
+
+
+@fading.process(_remembered, to=_recalled, name="memory")
+async def _recall(
+    ctx: Context, entry: Entry, count: Annotated[ValueState[int], Default(0), TTL(milliseconds=FADES, time="event")]
+) -> None:
+    """The count begins anew when nothing came for a while."""
+    toil()
+    count.value += 1
+    ctx.emit(Posting(entry.id, ctx.key, count.value, 0))
 
 
 # -- timers ---------------------------------------------------------------------------------------------------------
@@ -209,8 +288,9 @@ _rung = alarms.topic("rung", value_type=Alarm, key="key")
 async def _clock(ctx: Context, entry: Entry, fired: Annotated[ValueState[int], Default(0)]) -> None:
     """Even ones by event time, odd ones by the clock."""
     toil()
-    if entry.wait:
+    if entry.wait and not os.environ.get("TIDEGATE_TEST_HURRY"):
         await asyncio.sleep(entry.wait)
+    note(f"handled {entry.id}")
     name = f"{entry.id}/{entry.wait}"
     if entry.id % 2 == 0:
         ctx.timers.at(entry.at + LEAD, name=name)
@@ -221,8 +301,9 @@ async def _clock(ctx: Context, entry: Entry, fired: Annotated[ValueState[int], D
 @_clock.on_timer()
 async def _ring(ctx: Context, timer: Timer, fired: Annotated[ValueState[int], Default(0)]) -> None:
     number, _, wait = timer.name.partition("/")
-    if float(wait):
+    if float(wait) and not os.environ.get("TIDEGATE_TEST_HURRY"):
         await asyncio.sleep(float(wait))
+    note(f"fired {number}")
     fired.value += 1
     ctx.emit(Alarm(number, ctx.key, fired.value))
 

@@ -8,27 +8,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from examples.tinder_match.events import Like, Match, Notice
 from examples.tinder_match.fold import Inbox, compare, expected
-from tests.faults.support.apps import GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session
+from tests.faults.support.apps import FADES, GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session, Tally
 from tests.faults.support.world import Picture, World
 from tidegate.engine.markers import CommitMarker, decode_marker
 from tidegate.keys import partition_of
 from tidegate.logs.base import LogRecord, TopicPartition
-from tidegate.state.layout import KEYED, MARKER, QUEUE, TIMER, parse_keyed, parse_queue, parse_timer, unpack_due
+from tidegate.state.layout import (
+    KEYED,
+    MARKER,
+    QUEUE,
+    TIMER,
+    operator_key,
+    parse_keyed,
+    parse_queue,
+    parse_timer,
+    unpack_due,
+)
 
 __all__ = (
     "check_alarms",
     "check_chained",
     "check_cycle",
+    "check_eager",
     "check_engine",
+    "check_fading",
     "check_ledger",
     "check_sessions",
     "check_shuffled",
+    "check_tallies",
     "check_tinder",
     "keyed_state",
     "same",
@@ -178,6 +192,59 @@ def _keep(state: dict[str, dict[str, dict[bytes, Any]]], key: str, entries: Sequ
     ):
         state.setdefault(name, {})[key] = value
     state.setdefault("history.bounds", {})[key] = {b"": [first, count]}
+
+
+def check_eager(world: World, picture: Picture) -> None:
+    """State is exact; what was emitted may come again, the same, but nothing is missing."""
+    check_engine(world, picture)
+    state: dict[str, dict[str, dict[bytes, Any]]] = {}
+    emitted = picture.by_key("postings", Posting)
+    for key, entries in entries_of(picture).items():
+        _keep(state, key, entries)
+        same(world, f"what the ledger emitted for {key}, each once", list(dict.fromkeys(emitted[key])), _post(entries))
+    same(world, "the ledger's state", keyed_state(picture, "ledger"), state)
+
+
+# -- other state ----------------------------------------------------------------------------------------------------
+
+
+def check_tallies(world: World, picture: Picture) -> None:
+    check_engine(world, picture)
+    expected, highest, mean = {}, {}, {}
+    for key, entries in entries_of(picture).items():
+        counts, totals = range(1, len(entries) + 1), list(accumulate(entry.amount for entry in entries))
+        most = list(accumulate((entry.id for entry in entries), max))
+        expected[key] = [
+            Tally(entry.id, key, high, total / count)
+            for entry, high, total, count in zip(entries, most, totals, counts, strict=True)
+        ]
+        highest[key], mean[key] = most[-1], [len(entries), totals[-1]]
+    same(world, "the tallies", picture.by_key("tallied", Tally), expected)
+    same(world, "the highest", single(keyed_state(picture, "tallies")["highest"]), highest)
+    same(world, "the means", single(keyed_state(picture, "tallies")["mean"]), mean)
+    for number, part in enumerate(picture.partitions("entries")):
+        ids = sorted(msgspec.json.decode(record.value or b"", type=Entry).id for record in part)
+        handled = msgspec.json.decode(picture.stores[f"tallies.{number}"][operator_key("handled", 0)], type=list[int])
+        same(world, f"what task {number} remembers", sorted(handled), ids)
+
+
+def check_fading(world: World, picture: Picture) -> None:
+    """Per partition, to the letter: a value counts as forgotten by the time of the record, or of the watermark."""
+    check_engine(world, picture)
+    expected: dict[str, list[Posting]] = {}
+    for part in picture.partitions("entries"):
+        known: dict[str, tuple[int, float]] = {}
+        watermark = highest = -float("inf")
+        for record in part:
+            entry = msgspec.json.decode(record.value or b"", type=Entry)
+            now = max(entry.at, watermark)
+            count, expires = known.get(entry.key, (0, -float("inf")))
+            count = count + 1 if expires > now else 1
+            known[entry.key] = count, now + FADES
+            expected.setdefault(entry.key, []).append(Posting(entry.id, entry.key, count, 0))
+            highest = max(highest, entry.at)
+            watermark = highest - GAP // 5 - 1
+    same(world, "the counts", picture.by_key("postings", Posting), expected)
 
 
 # -- timers ---------------------------------------------------------------------------------------------------------

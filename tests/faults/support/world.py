@@ -193,6 +193,10 @@ class World:
 
         self.with_log(use)
 
+    def place_of(self, topic: str, key: str) -> int:
+        """The partition of a key."""
+        return self.with_log(lambda log, plan: _now(plan.topics[topic].partition_for(key.encode())))
+
     def look(self) -> Picture:
         """Everything that is in the log and in the stores."""
 
@@ -260,6 +264,10 @@ class World:
 
     def store_of(self, service: str, number: int) -> Path:
         return self.data / "stores" / service / str(number)
+
+
+async def _now(value: T) -> T:
+    return value
 
 
 async def _read(log: EmbeddedLog | LogObserver, source: TopicPartition) -> list[LogRecord]:
