@@ -246,9 +246,10 @@ class App(faust.App):
         when = self.host.clock.now() if timestamp is None else to_instant(timestamp)
         records: dict[TopicPartition, list[NewRecord]] = {}
         for key, value in keyed:
+            raw = definition.codec.encode(value)  # first: a key function may not know what to do with a wrong type
             key_bytes = encode_key(key) if key is not None else definition.key_of(value)
             target = TopicPartition(topic.name, definition.partition_for(key_bytes or b""))
-            records.setdefault(target, []).append((key_bytes, definition.codec.encode(value), when, headers))
+            records.setdefault(target, []).append((key_bytes, raw, when, headers))
         if not records:
             return {}
         async with self.host.gate.together():

@@ -114,8 +114,8 @@ class AppHarness:
     ) -> None:
         """Append a value. key: else the topic's own function says. timestamp: else the clock's."""
         definition = self._topic(topic)
+        raw = definition.codec.encode(value)  # first: a key function may not know what to do with a wrong type
         key_bytes = encode_key(key) if key is not None else definition.key_of(value)
-        raw = definition.codec.encode(value)
         self.send_raw(topic, key=key_bytes, value=raw, timestamp=timestamp, headers=headers, settle=settle)
 
     def send_many(
@@ -132,9 +132,10 @@ class AppHarness:
         when = self.clock.now() if timestamp is None else to_instant(timestamp)
         records: dict[TopicPartition, list[NewRecord]] = {}
         for value in values:
+            raw = definition.codec.encode(value)
             key_bytes = encode_key(key(value)) if key is not None else definition.key_of(value)
             target = TopicPartition(definition.name, definition.partition_for(key_bytes or b""))
-            records.setdefault(target, []).append((key_bytes, definition.codec.encode(value), when, ()))
+            records.setdefault(target, []).append((key_bytes, raw, when, ()))
         self.run(self._append(records))
         if settle:
             self.settle()
@@ -169,9 +170,16 @@ class AppHarness:
         """Read, handle, commit and pass on until all is quiet.
 
         wait: also for handlers that wait themselves; else they stay as they are. commit: else nothing is committed."""
+        self.run(self._settle(wait, commit))
+
+    async def _settle(self, wait: bool, commit: bool) -> None:
+        limit = asyncio.timeout(self._patience)
         try:
-            self.run(asyncio.wait_for(self.engine.settle(wait=wait, commit=commit), self._patience))
+            async with limit:
+                await self.engine.settle(wait=wait, commit=commit)
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise UsageError(
                 f"handlers still wait after {self._patience:g} s. What they wait for may be the test itself: "
                 f"send with settle=False, then settle(wait=False). Or raise patience=."
