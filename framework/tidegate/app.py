@@ -199,6 +199,8 @@ class App(faust.App):
         for topic in inputs:
             if not isinstance(topic, Topic):
                 raise DefinitionError(f"service {label!r} reads {topic!r}, which is no topic made by app.topic(...)")
+        if len(set(inputs)) < len(inputs):
+            raise DefinitionError(f"service {label!r}: name the topics that it reads each once")
         return tuple(topic.definition for topic in inputs)
 
     def _make(self, handler: Any, names: Mapping[str, Any], options: dict[str, Any]) -> Service:

@@ -65,6 +65,15 @@ class ServiceDefinition:
     on_open: Callable[[TaskInfo], Awaitable[None]] | None = None
     on_close: Callable[[TaskInfo], Awaitable[None]] | None = None
 
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise DefinitionError(f"service {self.name!r}: concurrency must be at least 1, not {self.concurrency}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise DefinitionError(f"service {self.name!r}: timeout must be more than 0, not {self.timeout:g} s")
+        if self.guarantee not in typing.get_args(Guarantee):
+            known = " or ".join(typing.get_args(Guarantee))
+            raise DefinitionError(f"service {self.name!r}: guarantee must be {known}, not {self.guarantee!r}")
+
     @property
     def tasks(self) -> int:
         """As many as its inputs have partitions."""
