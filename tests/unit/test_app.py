@@ -1,0 +1,179 @@
+"""App: topics and services are declared once, by names that the log can bear, and checked where they are declared."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+import tidegate
+from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, ValueState
+from tidegate.errors import DefinitionError, LogUnavailableError
+from tidegate.testing import AppHarness
+
+
+class Event(msgspec.Struct, frozen=True):
+    name: str
+
+
+async def nothing(ctx: Context, event: Any) -> None: ...
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_topics_definition_says_what_was_declared() -> None:
+    app = App("app", time=EventTime("name"), watermark=Monotonic())
+    topic = app.topic("t", value_type=Event, key="name", partitions=3, retention=timedelta(hours=1), retention_bytes=9)
+    definition = topic.definition
+    assert (topic.name, definition.name, definition.partitions) == ("t", "t", 3)
+    assert definition.codec.type is Event
+    assert definition.key_of(Event("x")) == b"x"
+    assert (definition.retention_ms, definition.retention_bytes) == (3_600_000, 9)
+    assert (definition.time, definition.watermark) == (EventTime("name"), Monotonic())
+    assert app.topic("u", time=BrokerTime()).definition.spec.append_time
+    assert app.topic("v", compact=True).definition.spec.compact
+    assert list(app.declared_topics) == ["t", "u", "v"]
+
+
+def test_a_key_may_be_a_field_of_a_dict() -> None:
+    assert App("app").topic("t", key="name").definition.key_of({"name": "x"}) == b"x"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ü", "a/b", ".", "..", "x" * 201])
+def test_names_that_a_log_cannot_bear_are_refused(name: str) -> None:
+    with pytest.raises(DefinitionError, match="letters"):
+        App(name)
+    app = App("app")
+    with pytest.raises(DefinitionError, match="letters"):
+        app.topic(name)
+    if name:
+        with pytest.raises(DefinitionError, match="letters"):
+            app.process(app.topic("t"), name=name)(nothing)
+
+
+def test_a_topic_is_declared_once() -> None:
+    app = App("app")
+    app.topic("t")
+    with pytest.raises(DefinitionError, match="twice"):
+        app.topic("t")
+
+
+def test_a_type_that_cannot_be_sent_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="cannot be stored or sent"):
+        App("app").topic("t", value_type=type)
+
+
+# -- services ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_service_is_known_by_its_functions_name_or_the_given_one() -> None:
+    app = App("app")
+    topic = app.topic("t")
+    first = app.process(topic)(nothing)
+    second = app.process(topic, name="second")(nothing)
+    assert isinstance(first, Service)
+    assert app.services == {"nothing": first, "second": second}
+
+
+def test_a_service_is_declared_once() -> None:
+    app = App("app")
+    topic = app.topic("t")
+    app.process(topic)(nothing)
+    with pytest.raises(DefinitionError, match="name="):
+        app.process(topic)(nothing)
+
+
+def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
+    app = App("app")
+    topic = app.topic("t")
+    with pytest.raises(DefinitionError, match="reads no topic"):
+        app.process()(nothing)
+    with pytest.raises(DefinitionError, match=r"app\.topic"):
+        app.process("t")(nothing)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match=r"app\.topic"):
+        app.process(topic, to=["t"])(nothing)  # type: ignore[list-item]
+    with pytest.raises(DefinitionError, match="each once"):
+        app.process(topic, to=[topic, topic])(nothing)
+    with pytest.raises(DefinitionError, match="each once"):
+        app.process(topic, topic)(nothing)
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"timeout": -1}, {"guarantee": "twice"}])
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    app = App("app")
+    (name,) = options
+    with pytest.raises(DefinitionError, match=name):
+        app.process(app.topic("t"), **options)(nothing)
+
+
+def test_the_key_type_is_the_topics_unless_the_service_says_otherwise() -> None:
+    app = App("app")
+    seen: list[Any] = []
+    by_number, by_text = app.topic("numbers", key_type=int), app.topic("texts")
+
+    @app.process(by_number)
+    async def numbers(ctx: Context, event: Any) -> None:
+        seen.append(ctx.key)
+
+    @app.process(by_text, key_type=int)
+    async def texts(ctx: Context, event: Any) -> None:
+        seen.append(ctx.key)
+
+    with AppHarness(app) as harness:
+        harness.send(by_number, 0, key=5)
+        harness.send(by_text, 0, key="6")
+        assert seen == [5, 6]
+
+
+def test_a_definition_is_taken_when_it_is_asked_for() -> None:
+    app = App("app", partitions=2)
+    topic = app.topic("t")
+    assert app.define().services == ()
+    app.process(topic)(nothing)
+    definition = app.define()
+    assert [service.name for service in definition.services] == ["nothing"]
+    assert definition.id == "app"
+    assert definition.options == {"partitions": 2}
+    assert definition.resolve().settings.partitions == 2
+
+
+async def test_nothing_can_be_sent_while_the_app_is_not_running() -> None:
+    app = App("app")
+    topic = app.topic("t")
+    with pytest.raises(LogUnavailableError, match="not running"):
+        await topic.send(value=1, key="k")
+
+
+def test_every_public_name_is_there() -> None:
+    for name in tidegate.__all__:
+        assert getattr(tidegate, name) is not None
+    assert set(tidegate.__all__) <= set(dir(tidegate))
+    with pytest.raises(AttributeError, match="unknown"):
+        tidegate.unknown  # noqa: B018
+
+
+def test_faust_and_tidegate_topics_live_side_by_side() -> None:
+    app = App("app")
+    assert app.topic("one", "two").get_topic_name is not None  # Faust's own: several topics in one
+    assert list(app.declared_topics) == []
+
+
+class Nested(ProcessFunction[Any, Any]):
+    kept: ValueState[int]
+
+    async def process(self, ctx: Context, event: Any) -> None: ...
+
+
+def test_a_class_and_a_function_compile_to_the_same_definition() -> None:
+    app = App("app")
+    topic = app.topic("t")
+
+    async def function(ctx: Context, event: Any, kept: ValueState[int]) -> None: ...
+
+    one = app.process(topic)(Nested).definition
+    two = app.process(topic)(function).definition
+    assert list(one.states) == list(two.states) == ["kept"]
+    assert one.inputs == two.inputs
