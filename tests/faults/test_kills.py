@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
+from tests.faults.support.processes import ROOT
 from tests.faults.support.world import KILLED, Picture, World
 from tidegate.faults import POINTS
 
@@ -99,3 +103,37 @@ def test_one_kill_after_the_other_loses_nothing_and_repeats_nothing(
     world.drain()
 
     check(world, world.look())
+
+
+@pytest.mark.parametrize("visit", [3, 9])
+def test_a_transaction_that_a_power_cut_has_torn_is_as_if_it_had_never_been(
+    new_world: NewWorld, seed: int, visit: int
+) -> None:
+    """Written, not synced, and only a part of it on the disk: nobody was told of it, and it is done again."""
+    dice = random.Random(seed)
+    world = new_world("ledger", TIDEGATE_TEST_TOIL=TOIL)
+    world.append("entries", entries(seed, COUNT))
+    for _ in range(3):
+        world.suffer(f"log.written:kill@{visit}")
+        newest = max((world.data / "log").glob("*.log"), key=lambda file: file.stat().st_mtime_ns)
+        os.truncate(newest, newest.stat().st_size - dice.randint(1, 30))
+    world.drain()
+    oracle.check_ledger(world, world.look())
+
+
+def test_the_command_itself_survives_kill_9(new_world: NewWorld, seed: int) -> None:
+    """`tidegate worker` as anybody starts it, in a process that imported nothing before."""
+    world = new_world("ledger")
+    world.append("entries", entries(seed, COUNT))
+    command = [sys.executable, "-m", "tidegate_app", "worker", world.app, "--until-end"]
+    environment = {
+        **os.environ,
+        **world.environment,
+        "PYTHONPATH": str(ROOT),
+        "TIDEGATE_FAULTS": "commit.appended:kill@6",
+    }
+    killed = subprocess.run(command, env=environment, check=False, capture_output=True)
+    assert killed.returncode == KILLED, killed.stderr.decode()
+    ended = subprocess.run(command, env={**environment, "TIDEGATE_FAULTS": ""}, check=False, capture_output=True)
+    assert ended.returncode == 0, ended.stderr.decode()
+    oracle.check_ledger(world, world.look())

@@ -11,6 +11,7 @@ import pytest
 from examples.tinder_match.events import Like, Match
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
+from tests.faults.support.feed import entries
 from tests.faults.support.world import World
 
 TINDER = "examples.tinder_match:app"
@@ -52,3 +53,29 @@ def test_random_kills_leave_no_difference(
     assert not lost, world.told(f"{len(lost)} acknowledged likes are not in the log: {sorted(lost)[:5]}")
     assert matches, world.told("there was no match: the test shows nothing")
     oracle.check_engine(world, picture)
+
+
+STORMS = {
+    "ledger": (oracle.check_ledger, 0.3),
+    "alarms": (oracle.check_alarms, 0.3),
+    "chained": (oracle.check_chained, 0.0),
+    "cycle": (oracle.check_cycle, 0.0),
+    "shuffled": (oracle.check_shuffled, 0.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("app", STORMS)
+def test_random_kills_leave_no_difference_in(new_world: NewWorld, seed: int, app: str) -> None:
+    """Waiting handlers, timers, services in a row and in a circle: killed at any moment, not only at named points."""
+    dice = random.Random(seed)
+    check, waiting = STORMS[app]
+    world = new_world(app, TIDEGATE_TEST_TOIL="0.0005")
+    world.append("entries", entries(seed, 3000, waiting=waiting, longest=0.05, in_order=True))
+    for _ in range(25):
+        life = world.live(until_end=False)
+        time.sleep(0.1 + 0.3 * dice.random())
+        assert not life.over, world.told(f"the worker ended by itself: {life.output}")
+        life.kill()
+    world.drain()
+    check(world, world.look())

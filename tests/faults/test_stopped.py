@@ -1,15 +1,19 @@
-"""SIGSTOP and SIGCONT: a worker that slept still owns its log, and goes on as if nothing had been."""
+"""Stopped by signals: one that slept goes on as if nothing had been, one that is told to end does so in order."""
 
 from __future__ import annotations
 
+import random
 import signal
 import time
+from collections import Counter
 
 import pytest
 
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
+from tests.faults.support.processes import Life
+from tests.faults.support.world import KILLED, World
 
 
 @pytest.mark.parametrize("point", ["handler.after", "commit.appending", "log.written", "commit.appended"])
@@ -33,4 +37,41 @@ def test_nobody_takes_the_log_of_a_worker_that_sleeps(new_world: NewWorld, seed:
     world.fail(saying=f"held by process {life.pid}")
     life.signal(signal.SIGCONT)
     assert life.wait() == 0, world.told(life.output)
+    oracle.check_ledger(world, world.look())
+
+
+def at_work(world: World) -> Life:
+    """A worker that has begun to handle records."""
+    begun = len(world.notes)
+    life = world.live(until_end=False)
+    life.wait_until(lambda: len(world.notes) > begun, what="did not begin")
+    return life
+
+
+def test_a_worker_that_is_told_to_end_lets_handlers_finish_and_repeats_none(new_world: NewWorld, seed: int) -> None:
+    dice = random.Random(seed)
+    world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0005")
+    sent = list(entries(seed, 2000, waiting=0.3))
+    world.append("entries", sent)
+    for _ in range(4):
+        life = at_work(world)
+        time.sleep(dice.random() * 0.05)
+        life.signal(signal.SIGTERM)
+        assert life.wait() == 0, world.told(life.output)
+    world.drain()
+    assert set(Counter(world.notes).values()) == {1}, world.told("a handler was run again after an orderly stop")
+    oracle.check_ledger(world, world.look())
+
+
+def test_a_kill_while_it_ends_in_order_loses_nothing_and_repeats_nothing(new_world: NewWorld, seed: int) -> None:
+    dice = random.Random(seed)
+    world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0005")
+    world.append("entries", entries(seed, 2000, waiting=0.3, longest=0.1))
+    for _ in range(5):
+        life = at_work(world)
+        life.signal(signal.SIGTERM)
+        time.sleep(dice.random() * 0.06)
+        life.kill()
+        assert life.status in (0, KILLED), world.told(life.output)
+    world.drain()
     oracle.check_ledger(world, world.look())
