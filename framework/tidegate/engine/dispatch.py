@@ -260,7 +260,7 @@ class Dispatcher:
                         suspended = True
                         work = Work(key, timestamp, late, input_, record, value)
                         self._park(runner, context, coroutine, yielded, work)
-                    if armed:
+                    if armed and not suspended:
                         faults.fault_point("handler.after")
                 if channel is not None:
                     mark = timestamp - bound - 1 if bound is not None else channel.generator.observe(timestamp, value)
@@ -386,6 +386,8 @@ class Dispatcher:
     # -- one piece of work -------------------------------------------------------------------------------------------
     def _perform(self, runner: Runner, context: TaskContext, work: Work) -> bool:
         """Handle a record that had to wait, a repetition, or a timer. False: it has suspended."""
+        if faults.armed and work.timer is None:
+            faults.fault_point("handler.before")
         try:
             coroutine = self._begin(context, work)
             if coroutine is None:
@@ -430,8 +432,8 @@ class Dispatcher:
         except DataError as error:
             self._failed(context, work, error)
             return
-        if work.timer is not None and faults.armed:
-            faults.fault_point("timer.fired")
+        if faults.armed:
+            faults.fault_point("handler.after" if work.timer is None else "timer.fired")
         self._done(work)
 
     def _done(self, work: Work) -> None:
