@@ -71,12 +71,13 @@ class TaskContext(Context):
         self.stamp = stamp
         self._shared_emitted = emitted
         self.emitted = emitted
-        self.journal = Journal(clock.now, lambda: time.age)
+        self.journal = Journal(clock.now, lambda: time.age, careful=space.careful)
         self._objects = space.objects(self.journal)
         self._live: list[Live] = list(self._objects.values())
         self.parts: list[Live] = [part for live in self._live for part in live.parts]
         """What must forget, before each record, what it has seen."""
-        self.mutable = any(cells.mutable for cells in space.all)
+        self.mutable = space.careful or any(cells.mutable for cells in space.all)
+        """Whether anything must be encoded when a handler ends."""
         self._timers = LiveTimers(info.service, definition.handles_timer, space.timers, self.journal, clock)
         self.timers_set: list[Entry] = self._timers.set
         """What the running handler has set; always the same list."""

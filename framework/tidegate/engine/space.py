@@ -35,9 +35,19 @@ _SINGLE = {"value": LiveValue, "reducing": LiveReducing, "aggregating": LiveAggr
 class StateSpace:
     """All cells of a task, and state objects over them."""
 
-    def __init__(self, definition: ServiceDefinition, number: int, store: Store, *, limit: int, largest: int) -> None:
+    def __init__(
+        self,
+        definition: ServiceDefinition,
+        number: int,
+        store: Store,
+        *,
+        limit: int,
+        largest: int,
+        careful: bool = False,
+    ) -> None:
         """`limit`: how many values may come into memory before those not used since are let go. `largest`: how many
-        bytes of a value the log takes."""
+        bytes of a value the log takes. `careful`: values are to be encoded when they were changed, too."""
+        self.careful = careful
         self.declarations = list(definition.states.values())
         self._store, self._limit, self._largest = store, limit, largest
         topic, self._number = definition.inputs[0], number

@@ -33,6 +33,7 @@ from tidegate.engine.recovery import Recovered, recover
 from tidegate.engine.sender import Sender
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import TimerQueue
+from tidegate.errors import DataError
 from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
 from tidegate.logs.base import Batch, TopicPartition, Writer
@@ -57,8 +58,9 @@ class Task:
     store: Store
     dispatcher: Dispatcher
 
-    def __init__(self, plan: TaskPlan, environment: Environment) -> None:
-        self.plan, self._environment = plan, environment
+    def __init__(self, plan: TaskPlan, environment: Environment, *, careful: bool = False) -> None:
+        """`careful`: check after each record that what it changed can be committed."""
+        self.plan, self._environment, self._careful = plan, environment, careful
         self.definition = plan.definition
         self.state = TaskState.CREATED
         self.info = TaskInfo(app=environment.app, service=plan.definition.name, number=plan.number)
@@ -178,6 +180,7 @@ class Task:
             self.store,
             limit=environment.cache_limit,
             largest=environment.log.max_record_bytes,
+            careful=self._careful,
         )
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
         failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self.metrics)
@@ -284,8 +287,13 @@ class Task:
             self.metrics.emitted.inc(len(self._emitted))
             self._sender.take(self._emitted)
 
+    @property
+    def refused(self) -> bool:
+        """A commit cannot be made of what is in it, and nobody knows yet which record is at fault."""
+        return isinstance(self.dispatcher.failure, DataError) and not self._careful
+
     def raise_failure(self) -> None:
-        if self.dispatcher.failure is not None:
+        if self.dispatcher.failure is not None and not self.refused:
             self.state = TaskState.FAILED
             raise self.dispatcher.failure
 
@@ -330,6 +338,8 @@ class Task:
         if self._commit_task is not None:
             await self._commit_task
         self.raise_failure()
+        if self.refused:
+            return True
         try:
             self._expire()
             await self.commit()
@@ -340,7 +350,7 @@ class Task:
             self.dispatcher.failure = self.dispatcher.failure or error
         self.raise_failure()
         before, self._settled = self._settled, self._committer.commits
-        return self._settled > before
+        return self._settled > before or self.refused
 
     async def commit(self, *, force: bool = False) -> None:
         """One commit, of everything that is finished. See `commit`."""

@@ -7,28 +7,30 @@ due. Beside it others read, one for each service: they offer batches to tasks, a
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tidegate.engine.environment import Environment
+from tidegate.engine.feed import Feed
 from tidegate.engine.markers import decode_progress
 from tidegate.engine.metrics import Metrics
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.engine.recovery import Recovered
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task
-from tidegate.logs.base import Batch, Log, Reader, TopicPartition
+from tidegate.logs.base import Log, Reader, TopicPartition
 from tidegate.settings import Settings
 from tidegate.time.clock import Clock, SystemClock
 
-__all__ = ("Engine", "Feed", "TaskReport")
+__all__ = ("Engine", "TaskReport")
 
 T = TypeVar("T")
 
-_READ = 4000
-"""Records per read: enough to make a read worth its cost, few enough to stay within a few ms."""
+logger = logging.getLogger(__name__)
+
 _COMMIT_SHARE = 5
 """Commits take at most one part in so many of the loop: with many busy tasks the interval stretches."""
 _MEASURE_SECONDS = 2.0
@@ -46,6 +48,8 @@ class TaskReport:
 
 
 class Engine:
+    _shared: Environment
+
     def __init__(
         self,
         plan: Plan,
@@ -76,8 +80,8 @@ class Engine:
 
     async def open_tasks(self) -> list[TaskReport]:
         plans = self.plan.tasks
-        environment = self._environment(plans)
-        tasks = {plan.id: Task(plan, environment) for plan in plans}
+        self._shared = self._environment(plans)
+        tasks = {plan.id: Task(plan, self._shared) for plan in plans}
         control = self.plan.control
         # From here on: every task tells its progress anew when it opens, and what it told in an earlier life is void.
         position = (await self.log.end_offsets([control]))[control]
@@ -198,7 +202,10 @@ class Engine:
         busy = False
         now, monotonic = self.clock.now(), self.clock.monotonic()
         interval = self._interval()
-        for task in self.tasks.values():
+        for name in self.tasks:
+            if self.tasks[name].refused:
+                await self._reopen(name)
+            task = self.tasks[name]
             task.raise_failure()
             task.tick(now, monotonic)
             if task.silent:
@@ -213,6 +220,19 @@ class Engine:
         if self.until_end:
             self._finish_inputs()
         return busy
+
+    async def _reopen(self, name: str) -> None:
+        """A commit was refused for what is in it. Its records are handled again, and what each one leaves behind is
+        checked, so that the one at fault is known: its service's error policy decides about it."""
+        refused = self.tasks[name]
+        logger.warning("%s: %s. Handling the records since the last commit again", name, refused.dispatcher.failure)
+        await refused.close(commit=False)
+        task = Task(refused.plan, self._shared, careful=True)
+        await task.open()
+        self.tasks[name] = task
+        for feed in self._feeds:
+            if feed.serves(refused):
+                await feed.replace(task, self.log.reader())
 
     async def _let_idle(self, task: Task) -> None:
         """Silent partitions no longer hold time back, unless the log has something that nobody has read yet."""
@@ -310,62 +330,3 @@ async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
         if isinstance(outcome, BaseException):
             raise outcome
     return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
-
-
-class Feed:
-    """Reads for the tasks of one service."""
-
-    def __init__(self, reader: Reader, tasks: Iterable[Task]) -> None:
-        self.reader = reader
-        self._by_source = {source: task for task in tasks for source in task.inputs}
-        self._offered: dict[TopicPartition, int] = {}
-        """How far the tasks know of what was read; only of the partitions that are still read."""
-        self._ends: Mapping[TopicPartition, int] = {}
-        self._paused: set[TopicPartition] = set()
-        for task in self._by_source.values():
-            reader.assign(task.positions)
-            self._offered.update(task.positions)
-
-    def stop_at(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Read these no further: what is appended during a bounded run is for the next one."""
-        self._ends = ends
-        for source in self._offered.keys() & ends.keys():
-            if self._offered[source] >= ends[source]:
-                self._stop(source)
-
-    async def read(self, *, timeout: float) -> bool:
-        """Offer batches to the tasks that have room. False: nothing new."""
-        self._press()
-        if self._paused:
-            timeout = min(timeout, 0.005)  # soon there will be room again
-        batches = await self.reader.read(max_records=_READ, timeout=timeout)
-        for batch in batches:
-            self._offer(batch)
-        gaps = [
-            Batch(source, (), position)
-            for source, offered in self._offered.items()
-            if (position := self.reader.position(source)) > offered
-        ]
-        for gap in gaps:
-            self._offer(gap)
-        return bool(batches or gaps)
-
-    def _offer(self, batch: Batch) -> None:
-        source, end = batch.source, self._ends.get(batch.source)
-        self._offered[source] = batch.position
-        if end is not None and batch.position >= end:
-            batch = Batch(source, [record for record in batch.records if record.offset < end], end)
-            self._stop(source)
-        self._by_source[source].offer(batch)
-
-    def _stop(self, source: TopicPartition) -> None:
-        self.reader.unassign([source])
-        del self._offered[source]
-
-    def _press(self) -> None:
-        """Stop reading for tasks that are full; go on for those that are not any more."""
-        full = {source for source in self._offered if self._by_source[source].full}
-        if full != self._paused:
-            self.reader.pause(full - self._paused)
-            self.reader.resume((self._paused - full) & self._offered.keys())
-            self._paused = full

@@ -11,7 +11,9 @@ finished records only.
 
 Values that can change in place are encoded when the handler that touched them finishes. That finds changes nobody
 announced, blames an unencodable value on the right record, and leaves the bytes to go back to if the next handler
-fails. Values that cannot are encoded once per commit, however often they were replaced.
+fails. Values that cannot are encoded once per commit, however often they were replaced. If one of those cannot be
+encoded, the commit fails as a whole; the task is then opened again, and its journals are *careful*: they encode
+everything when a handler finishes, so that the record at fault is found.
 """
 
 from __future__ import annotations
@@ -57,9 +59,12 @@ class Entry:
 class Journal:
     """What the handler that is running has touched."""
 
-    __slots__ = ("_now", "_watermark", "key", "timestamp", "undo")
+    __slots__ = ("_careful", "_now", "_watermark", "key", "timestamp", "undo")
 
-    def __init__(self, now: Callable[[], int], watermark: Callable[[], int]) -> None:
+    def __init__(self, now: Callable[[], int], watermark: Callable[[], int], *, careful: bool = False) -> None:
+        """`careful`: values that cannot change in place are encoded when they were assigned, too, to see if they can
+        be."""
+        self._careful = careful
         self.undo: list[tuple[Entry, Any, int, Cells]] = []
         """Always the same list."""
         self.key = b""
@@ -74,6 +79,10 @@ class Journal:
         touched = {entry: cells for entry, before, _, cells in self.undo if before is _IN_RAW}
         # All are encoded before the first is kept: if one cannot be, none was.
         encoded = [(entry, cells.encoded(entry), cells) for entry, cells in touched.items()]
+        if self._careful:
+            for entry, before, _, cells in self.undo:
+                if before is not _IN_RAW:
+                    cells.encoded(entry)
         for entry, raw, cells in encoded:
             cells.keep(entry, raw, self)
         self.undo.clear()
