@@ -31,7 +31,7 @@ from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
 from tidegate.state.layout import EVENT, PROCESSING
 from tidegate.state.overlay import ABSENT
-from tidegate.time.clock import MAX_TIME, Clock
+from tidegate.time.clock import MAX_TIME, MIN_TIME, Clock
 from tidegate.time.progress import TaskTime
 
 __all__ = ("Dispatcher",)
@@ -162,8 +162,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Cancel the handlers that wait; nothing of them happened."""
-        for runner in self._runners:
-            await runner.close()
+        await asyncio.gather(*(runner.close() for runner in self._runners))
 
     def _add_runner(self) -> tuple[Runner, TaskContext]:
         runner = Runner(self._loop, f"{self._definition.name}.{self._number}")
@@ -205,6 +204,7 @@ class Dispatcher:
         decode, extract, channel = input_.decode, input_.extract, input_.channel
         source, busy, time = input_.source, self._order.busy, self._time
         bound = channel.bound if channel is not None else None
+        observe = channel.generator.observe if channel is not None and bound is None else None
         alone = channel is not None and time.single is channel
         assert context.bound is not None  # noqa: S101  only re-keying services have none
         process, states = context.bound.process, context.bound.states
@@ -214,6 +214,7 @@ class Dispatcher:
         context.source, context.fired = source, None
         started, armed, late, suspended = perf_counter(), faults.armed, False, False
         value: Any = None
+        mark = MIN_TIME
         try:
             while index < count:
                 record = records[index]
@@ -225,6 +226,8 @@ class Dispatcher:
                         timestamp = extract(value, record)
                     if key is None:
                         raise MissingKeyError(source.topic)
+                    if observe is not None:
+                        mark = int(observe(timestamp, value))
                 except Exception as error:
                     self._unreadable(context, input_, record, error)
                     continue
@@ -263,7 +266,8 @@ class Dispatcher:
                     if armed and not suspended:
                         faults.fault_point("handler.after")
                 if channel is not None:
-                    mark = timestamp - bound - 1 if bound is not None else channel.generator.observe(timestamp, value)
+                    if bound is not None:
+                        mark = timestamp - bound - 1
                     if mark > channel.watermark:
                         channel.watermark = mark
                         if alone and not unfinished:
@@ -305,7 +309,7 @@ class Dispatcher:
         assert forward is not None  # noqa: S101  asked before
         chunk = self._chunks[0]
         input_, first, started = chunk.input, chunk.index, perf_counter()
-        index = first
+        index, channel = first, input_.channel
         try:
             while index < len(chunk.records):
                 record = chunk.records[index]
@@ -314,17 +318,15 @@ class Dispatcher:
                     value = input_.decode(record.value)  # type: ignore[arg-type]
                     timestamp = record.timestamp if input_.extract is None else input_.extract(value, record)
                     late = timestamp <= self._time.watermark
+                    mark = int(channel.generator.observe(timestamp, value)) if channel is not None else MIN_TIME
                     context.begin(b"", timestamp, record, input_.source, late)
                     context.forward(forward(value))
                 except Exception as error:
                     self._unreadable(context, input_, record, error)
                     continue
-                channel = input_.channel
-                if channel is not None:
-                    mark = channel.generator.observe(timestamp, value)
-                    if mark > channel.watermark:
-                        channel.watermark = mark
-                        self.time_moved()
+                if channel is not None and mark > channel.watermark:
+                    channel.watermark = mark
+                    self.time_moved()
                 if index % 16 == 0 and perf_counter() >= deadline:
                     return True
             return None
