@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 from typing import Annotated, Any
 
 import pytest
@@ -275,6 +276,24 @@ def test_handlers_that_wait_are_cancelled_at_shutdown_and_had_no_effect(event: s
         b.settle(wait=False)
         assert b.value("kept", "k") is None
         assert b.marker.inputs["events:0"].unfinished == [0]
+
+
+async def slow_to_go(ctx: Context, event: Any) -> None:
+    try:
+        await asyncio.sleep(10)
+    finally:
+        await asyncio.sleep(0.05)
+        calls.append(ctx.key)
+
+
+def test_handlers_that_are_cancelled_clean_up_side_by_side() -> None:
+    with Bench(slow_to_go) as b:
+        b.put_all([(f"k{number}", 0) for number in range(100)], settle=False)
+        b.settle(wait=False)
+        started = time.monotonic()
+        b.run(b.engine.close_tasks(commit=True))
+        assert len(calls) == 100
+        assert time.monotonic() - started < 2
 
 
 # -- the class form ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import Bench
 from tidegate import (
+    DEAD_LETTER,
     MAX_TIME,
     MIN_TIME,
     App,
@@ -123,8 +124,6 @@ def test_ingestion_time_is_kept_and_processing_time_is_taken_anew(source: TimeSo
 
 @pytest.mark.parametrize("at", ["soon", None, 10**30, float(10**20)])
 def test_a_record_without_a_possible_time_cannot_be_read(at: Any) -> None:
-    from tidegate import DEAD_LETTER
-
     with Bench(note_time, topic={"time": EventTime("at")}, service={"errors": DEAD_LETTER}) as b:
         b.send_raw(
             b.events,
@@ -198,6 +197,21 @@ def test_a_strategy_of_ones_own() -> None:
         for timestamp in (100, 300, 200, 50, 60, 70, 500):
             b.put("k", timestamp=timestamp)
         assert [watermark for _, watermark, _ in seen] == [MIN_TIME] * 3 + [100] * 4
+
+
+@pytest.mark.parametrize("key_by", [None, "id"])
+@pytest.mark.parametrize(
+    "mark", [lambda value, timestamp: value["mark"], lambda value, timestamp: value.get("mark", "")]
+)
+def test_a_strategy_that_cannot_tell_from_a_record_fails_that_record_only(mark: Any, key_by: str | None) -> None:
+    service = {"errors": DEAD_LETTER, "key_by": key_by}
+    with Bench(note_watermark, topic={"watermark": Punctuated(mark=mark)}, service=service) as b:
+        for event in ({"id": "a", "mark": 5}, {"id": "b"}, {"id": "c", "mark": 7}):
+            b.put("k", event, timestamp=100)
+        assert len(seen) == 2
+        (letter,) = b.dead_letters(b.service)
+        assert letter.value == b'{"id":"b"}'
+        assert b.watermark(b.service) == 7
 
 
 def test_a_watermark_never_goes_back_not_even_by_a_restart() -> None:
