@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidegate import App, ProcessFunction
 from tidegate.engine.markers import CommitMarker, decode_marker
+from tidegate.engine.plan import Plan
+from tidegate.engine.stores import Stores
+from tidegate.engine.worker import Engine
 from tidegate.state.layout import MARKER
 from tidegate.testing import AppHarness, SentRecord
 
-__all__ = ("Bench",)
+__all__ = ("Bench", "bounded_run")
 
 Handler = Callable[..., Any]
 """An async function, or a ProcessFunction."""
@@ -70,3 +74,31 @@ class Bench(AppHarness):
     def marker(self) -> CommitMarker:
         """The last commit's."""
         return decode_marker([record.value for record in self.changelog if record.key == MARKER][-1])
+
+
+def bounded_run(harness: AppHarness, *, during: Any = None) -> None:
+    """What `--until-end` does, over the harness's log."""
+
+    async def run() -> None:
+        definition = harness._definition
+        plan = Plan(definition.id, harness._services, definition.topics, harness._settings, await harness.log.topics())
+        settings = harness._settings
+        engine = Engine(plan, harness.log, Stores(None, settings), settings, clock=harness.clock, until_end=True)
+        await engine.start()
+        if during is not None:
+            await during()
+        ticking = asyncio.ensure_future(_tick(harness))
+        await asyncio.wait_for(engine.run(), 10)
+        ticking.cancel()
+        await engine.close_tasks(commit=True)
+
+    harness.run(harness.engine.close_tasks(commit=True))
+    harness.run(run())
+    harness.run(harness._open())
+
+
+async def _tick(harness: AppHarness) -> None:
+    """Commits are due by the clock."""
+    while True:
+        harness.clock.advance(0.1)
+        await asyncio.sleep(0.001)

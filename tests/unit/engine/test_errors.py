@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from tests.support import Bench
+from tests.support import Bench, bounded_run
 from tidegate import (
     DEAD_LETTER,
     MAX_TIME,
@@ -527,3 +527,11 @@ def test_such_a_record_does_not_disturb_other_tasks_and_time_goes_on() -> None:
         assert sorted(b.outputs(b.out)) == [float(number) for number in range(30) if number % 7 != 3]
         b.finish()
         assert b.watermark(b.service) == MAX_TIME
+
+
+def test_such_records_are_found_while_reading_goes_on() -> None:
+    with Bench(measure, service={"errors": DEAD_LETTER}, partitions=2, commit_changes=50) as b:
+        b.put_all([(str(number), "nan" if number % 100 == 50 else 0.0) for number in range(5000)], settle=False)
+        bounded_run(b)
+        assert len(b.dead_letters(b.service)) == 50
+        assert len(b.outputs(b.out)) == 4950

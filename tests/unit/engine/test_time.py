@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import Bench
+from tests.support import Bench, bounded_run
 from tidegate import (
     DEAD_LETTER,
     MAX_TIME,
@@ -28,9 +28,6 @@ from tidegate import (
     WatermarkGenerator,
     WatermarkStrategy,
 )
-from tidegate.engine.plan import Plan
-from tidegate.engine.stores import Stores
-from tidegate.engine.worker import Engine
 from tidegate.keys import partition_of
 from tidegate.logs.base import TopicPartition
 from tidegate.testing import AppHarness
@@ -515,34 +512,6 @@ def test_in_a_longer_cycle_only_the_edge_that_closes_it_carries_no_time() -> Non
 
 
 # -- bounded runs ------------------------------------------------------------------------------------------------------
-
-
-def bounded_run(harness: AppHarness, *, during: Any = None) -> None:
-    """What `--until-end` does, over the harness's log."""
-
-    async def run() -> None:
-        definition = harness._definition
-        plan = Plan(definition.id, harness._services, definition.topics, harness._settings, await harness.log.topics())
-        settings = harness._settings
-        engine = Engine(plan, harness.log, Stores(None, settings), settings, clock=harness.clock, until_end=True)
-        await engine.start()
-        if during is not None:
-            await during()
-        ticking = asyncio.ensure_future(_tick(harness))
-        await asyncio.wait_for(engine.run(), 10)
-        ticking.cancel()
-        await engine.close_tasks(commit=True)
-
-    harness.run(harness.engine.close_tasks(commit=True))
-    harness.run(run())
-    harness.run(harness._open())
-
-
-async def _tick(harness: AppHarness) -> None:
-    """Commits are due by the clock."""
-    while True:
-        harness.clock.advance(0.1)
-        await asyncio.sleep(0.001)
 
 
 def test_a_bounded_run_fires_everything_and_the_next_one_works_again() -> None:
