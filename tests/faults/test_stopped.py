@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import time
 from collections import Counter
 
@@ -15,7 +16,10 @@ from tests.faults.support.feed import entries
 from tests.faults.support.processes import Life
 from tests.faults.support.world import KILLED, World
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="whether a process is stopped is read from /proc")
 
+
+@linux
 @pytest.mark.parametrize("point", ["handler.after", "commit.appending", "log.written", "commit.appended"])
 def test_a_worker_that_was_stopped_goes_on_where_it_stood(new_world: NewWorld, seed: int, point: str) -> None:
     world = new_world("alarms")
@@ -29,6 +33,7 @@ def test_a_worker_that_was_stopped_goes_on_where_it_stood(new_world: NewWorld, s
     oracle.check_alarms(world, world.look())
 
 
+@linux
 def test_nobody_takes_the_log_of_a_worker_that_sleeps(new_world: NewWorld, seed: int) -> None:
     world = new_world("ledger")
     world.append("entries", entries(seed, 300))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -78,6 +79,10 @@ def test_a_slow_key_does_not_hold_back_the_others(new_world: NewWorld, seed: int
     oracle.check_ledger(world, world.look())
 
 
+linux = pytest.mark.skipif(sys.platform != "linux", reason="how much memory a process holds is read from /proc")
+
+
+@linux
 @pytest.mark.parametrize("load", ["a hot key", "many keys"])
 def test_memory_stays_bounded_when_handlers_cannot_keep_up(new_world: NewWorld, seed: int, load: str) -> None:
     """100 MB of input lie before a service that handles a few records a second: it reads ahead only so far."""
@@ -95,6 +100,7 @@ def test_memory_stays_bounded_when_handlers_cannot_keep_up(new_world: NewWorld, 
     assert growth < 60, world.told(f"memory grew by {growth} MiB, from {idle >> 20}, with {load}")
 
 
+@linux
 def test_memory_stays_bounded_when_a_producer_is_much_faster_than_the_handlers(new_world: NewWorld, seed: int) -> None:
     """The producer is beside the services, in the same process: what it sends waits in the log, not in memory."""
     world = new_world("ledger", TIDEGATE_BUFFER_RECORDS="1000")
