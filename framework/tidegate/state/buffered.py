@@ -36,9 +36,11 @@ class BufferedStore:
         return self._position
 
     def get(self, key: bytes) -> bytes | None:
-        for changes in (self._fresh, self._passing):
-            if key in changes:
-                return changes[key]
+        fresh, passing = self._fresh, self._passing
+        if key in fresh:
+            return fresh[key]
+        if key in passing:
+            return passing[key]
         return self._below.get(key)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
