@@ -11,13 +11,19 @@ from tests.faults.support.processes import Zygote
 from tests.faults.support.world import World, random_seed
 
 NewWorld = Callable[..., World]
+zygotes: list[Zygote] = []
 
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
+    zygotes.append(Zygote())
+    yield zygotes[-1]
+    zygotes[-1].close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for zygote in zygotes:
+        terminalreporter.write_line(f"{zygote.started:,} workers were started, {zygote.killed:,} of them killed")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
-from tests.faults.support.apps import PARTITIONS, RETRIES, Entry
+from tests.faults.support.apps import PARTITIONS, RETRIES, Entry, Posting
 from tests.faults.support.feed import entries
 from tests.faults.support.world import KILLED, Picture, World
 from tidegate.keys import partition_of
@@ -64,7 +64,14 @@ def bad_records(picture: Picture) -> dict[tuple[int, int], LogRecord]:
     }
 
 
-def check_dead_letters(world: World, picture: Picture, topic: str, expected: dict[tuple[int, int], LogRecord]) -> None:
+def check_dead_letters(
+    world: World,
+    picture: Picture,
+    topic: str,
+    expected: dict[tuple[int, int], LogRecord],
+    *,
+    re_keyed: bool = False,
+) -> None:
     """Each once, as it was, with where it came from and what was wrong."""
     found: list[tuple[int, int]] = []
     for part in picture.partitions(topic):
@@ -75,7 +82,7 @@ def check_dead_letters(world: World, picture: Picture, topic: str, expected: dic
             assert headers["origin-topic"] == b"entries", world.told(f"{headers}")
             assert headers["error-type"], world.told(f"{headers}")
             assert origin in expected, world.told(f"{origin} is no bad record, but a dead letter: {headers}")
-            same = (letter.key, letter.value) == (expected[origin].key, expected[origin].value)
+            same = letter.value == expected[origin].value and (re_keyed or letter.key == expected[origin].key)
             assert same, world.told(f"the dead letter of {origin} is not what was read there")
     oracle.same(world, "the dead letters", Counter(found), Counter(list(expected)))
 
@@ -125,6 +132,31 @@ def test_poison_stops_the_worker_and_stays_where_it_is(new_world: NewWorld, seed
         assert "DecodeError" in life.output, world.told(life.output)
     postings = [posting for own in world.topics("postings") for posting in own]
     assert len(postings) <= 100, world.told("something after the bad record was handled")
+
+
+def test_records_that_fail_before_or_after_they_are_re_keyed_are_dead_letters_with_their_first_origin(
+    new_world: NewWorld, seed: int
+) -> None:
+    world = new_world("shuffled_letters")
+    good = list(entries(seed, 300, failing=0.1))
+    rows: list[Row] = [(entry.key.encode(), msgspec.json.encode(entry), None) for entry in good]
+    for kind in POISON.values():
+        rows.insert(random.Random(seed).randrange(len(rows)), (b"k1", kind, None))
+    world.append_raw("entries", rows)
+    kill_now_and_then(world, seed)
+    world.drain()
+    picture = world.look()
+    failed = {
+        (number, record.offset): record
+        for number, part in enumerate(picture.partitions("entries"))
+        for record in part
+        if is_bad(record, number) or msgspec.json.decode(record.value or b"", type=Entry).fails
+    }
+    check_dead_letters(world, picture, "shuffled-letters.owners.dead-letters", failed, re_keyed=True)
+    done = {posting.id for posting in picture.values("postings", Posting)}
+    oracle.same(world, "what was handled", done, {entry.id for entry in good if not entry.fails})
+    assert len(picture.values("postings", Posting)) == len(done), world.told("something was handled twice")
+    oracle.check_engine(world, picture)
 
 
 # -- handlers that fail ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
-from tests.faults.support.world import World
+from tests.faults.support.world import KILLED, World
 from tidegate.state.rocksdb import RocksStore
 
 SERVICE = "ledger"
@@ -69,6 +69,18 @@ def test_what_is_committed_but_not_in_the_store_is_replayed(new_world: NewWorld,
         world.suffer(f"commit.appended:kill@{visit}")
     committed = sum(len(records) for records in world.topics("postings"))
     assert committed > 0, world.told("nothing was committed before the kills")
+    world.drain()
+    oracle.check_ledger(world, world.look())
+
+
+def test_state_in_memory_is_rebuilt_from_the_changelog_at_every_start(new_world: NewWorld, seed: int) -> None:
+    """Lives with a store on disk and lives without take turns: the one on disk lags behind, and catches up."""
+    dice = random.Random(seed)
+    world = new_world(SERVICE, TIDEGATE_TEST_TOIL="0.0002")
+    world.append("entries", entries(seed, 1000, waiting=0.2))
+    for store in ("memory", "rocksdb", "memory", "memory", "rocksdb", "memory"):
+        life = world.live(f"commit.applied:kill@{dice.randint(3, 9)}", environment={"TIDEGATE_STORE": store})
+        assert life.wait() in (0, KILLED), world.told(life.output)
     world.drain()
     oracle.check_ledger(world, world.look())
 

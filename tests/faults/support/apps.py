@@ -73,6 +73,7 @@ __all__ = (
     "retrying",
     "sessions",
     "shuffled",
+    "shuffled_letters",
     "skipping",
     "stopping",
     "tallies",
@@ -330,16 +331,25 @@ async def _end(ctx: Context, seen: Annotated[ValueState[tuple[int, ...]], Defaul
 
 # -- services behind services ---------------------------------------------------------------------------------------
 
-shuffled = App("shuffled", time=EventTime("at"), partitions=PARTITIONS)
-_mixed = shuffled.topic("entries", value_type=Entry, key="key")
-_owned = shuffled.topic("postings", value_type=Posting, key="key")
+
+def _shuffled(name: str, errors: ErrorPolicy = STOP) -> App:
+    app = App(name, time=EventTime("at"), partitions=PARTITIONS)
+    mixed = app.topic("entries", value_type=Entry, key="key")
+    owned = app.topic("postings", value_type=Posting, key="key")
+
+    @app.process(mixed, to=owned, key_by="owner", name="owners", errors=errors)
+    async def own(ctx: Context, entry: Entry, balance: ValueState[Balance | None]) -> None:
+        known = balance.value or Balance(0, 0)
+        balance.value = Balance(known.count + 1, known.total + entry.amount)
+        ctx.emit(Posting(entry.id, ctx.key, balance.value.count, balance.value.total))
+        if entry.fails:
+            raise RuntimeError(f"entry {entry.id} is told to fail")
+
+    return app
 
 
-@shuffled.process(_mixed, to=_owned, key_by="owner", name="owners")
-async def _own(ctx: Context, entry: Entry, balance: ValueState[Balance | None]) -> None:
-    known = balance.value or Balance(0, 0)
-    balance.value = Balance(known.count + 1, known.total + entry.amount)
-    ctx.emit(Posting(entry.id, ctx.key, balance.value.count, balance.value.total))
+shuffled = _shuffled("shuffled")
+shuffled_letters = _shuffled("shuffled-letters", DEAD_LETTER)
 
 
 chained = App("chained", time=EventTime("at"), watermark=Monotonic(), partitions=PARTITIONS, progress_interval=0.01)

@@ -21,6 +21,7 @@ class Zygote:
     """Starts workers as copies of a process that has imported everything. See `zygote`."""
 
     def __init__(self) -> None:
+        self.started = self.killed = 0
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.support.zygote"],
             cwd=ROOT,
@@ -31,12 +32,14 @@ class Zygote:
         )
 
     def start(self, arguments: Mapping[str, Any], environment: Mapping[str, str], output: Path) -> Life:
+        self.started += 1
         request = {"arguments": arguments, "environment": environment, "output": str(output)}
         return Life(self, self._ask(do="start", **request)["pid"], output)
 
     def poll(self, pid: int) -> int | None:
         """How a child ended: its exit status, or the signal as a negative number; None: it has not."""
         status: int | None = self._ask(do="poll", pid=pid)["status"]
+        self.killed += status == -signal.SIGKILL
         return status
 
     def close(self) -> None:
