@@ -51,7 +51,10 @@ class Zygote:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process that starts workers has ended with {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
 
