@@ -32,7 +32,7 @@ from tidegate.query.views import ServiceView, TaskView
 from tidegate.settings import Resolved, Settings, resolve
 from tidegate.time.clock import Clock, SystemClock
 
-__all__ = ("AppDefinition", "Host", "data_directory", "log_directory", "open_log", "stores_directory")
+__all__ = ("AppDefinition", "Host", "data_directory", "open_log", "stores_directory")
 
 logger = logging.getLogger(__name__)
 
@@ -60,16 +60,12 @@ def data_directory(app: str, settings: Settings) -> Path:
     return (Path(named) if named else settings.data) / app
 
 
-def log_directory(app: str, settings: Settings) -> Path:
-    return data_directory(app, settings)
-
-
 def stores_directory(app: str, settings: Settings) -> Path:
     return data_directory(app, settings) / "stores"
 
 
 def open_log(app: str, settings: Settings, clock: Clock) -> EmbeddedLog:
-    return EmbeddedLog(log_directory(app, settings), clock=clock.now)
+    return EmbeddedLog(data_directory(app, settings), clock=clock.now)
 
 
 class Host:

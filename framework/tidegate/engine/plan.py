@@ -107,7 +107,8 @@ class Plan:
         self.control = TopicPartition(f"{app}.control", 0)
         for service in self.services.values():
             self._check(service)
-        self._feedback = set(_back_edges(self._edges()))
+        self._edges = self._find_edges()
+        self._feedback = set(_back_edges(self._edges))
 
     def _complete(self, topic: TopicDefinition) -> TopicDefinition:
         """With everything filled in that the declaration leaves to the settings or to the log."""
@@ -134,7 +135,7 @@ class Plan:
                 f"Give them the same number of partitions, or the service key_by=... to place the records anew."
             )
 
-    def _edges(self) -> dict[str, list[str]]:
+    def _find_edges(self) -> dict[str, list[str]]:
         """From each service to those that read what it emits."""
         return {
             sender.name: [
@@ -146,15 +147,11 @@ class Plan:
         }
 
     @property
-    def edges(self) -> Mapping[str, list[str]]:
-        return self._edges()
-
-    @property
     def tasks(self) -> list[TaskPlan]:
         return [self._task(service, number) for service in self.services.values() for number in range(service.tasks)]
 
     def _task(self, service: ServiceDefinition, number: int) -> TaskPlan:
-        edges = self._edges()
+        edges = self._edges
         upstream = [name for name, readers in edges.items() if service.name in readers]
         written = {topic.name for name in upstream for topic in self.services[name].outputs.values()}
         senders = tuple(

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from tidegate.errors import DefinitionError
-from tidegate.keys import KEY_GROUPS, key_group
+from tidegate.keys import KEY_GROUPS, key_hash
 
 __all__ = (
     "EVENT",
@@ -110,7 +110,7 @@ def keyed_prefix(name: str) -> bytes:
 
 def keyed_key(prefix: bytes, key: bytes) -> bytes:
     """Where a key's value is; subkeys are appended to this as they are."""
-    return prefix + _GROUP[key_group(key)] + key.replace(b"\x00", _ESCAPED) + _END
+    return hashed_key(prefix, key, key_hash(key))
 
 
 def hashed_key(prefix: bytes, key: bytes, hashed: int) -> bytes:
