@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.app import App, Topic
+    from tidegate.errors import ActorError, AskTimeoutError, IdempotencyError, MessageFailedError, RejectedError
     from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
+    from tidegate.functions.messages import Posted, on
+    from tidegate.functions.migrations import migration
     from tidegate.functions.policies import DEAD_LETTER, SKIP, STOP, ErrorPolicy, retry
     from tidegate.functions.process import ProcessFunction
     from tidegate.functions.service import Service
@@ -20,10 +23,12 @@ if TYPE_CHECKING:
         ListState,
         MapState,
         OperatorState,
+        Queryable,
         Redistribute,
         Reduce,
         ReducingState,
         ValueState,
+        Version,
     )
     from tidegate.time.clock import MAX_TIME, MIN_TIME
     from tidegate.time.sources import BrokerTime, EventTime, IngestionTime, ProcessingTime, TimeSource
@@ -39,7 +44,16 @@ if TYPE_CHECKING:
 # who import this package need only a part of it.
 _HOMES = {
     "tidegate.app": ("App", "Topic"),
+    "tidegate.errors": (
+        "ActorError",
+        "AskTimeoutError",
+        "IdempotencyError",
+        "MessageFailedError",
+        "RejectedError",
+    ),
     "tidegate.functions.context": ("Context", "Origin", "TaskInfo", "Timer", "Timers"),
+    "tidegate.functions.messages": ("Posted", "on"),
+    "tidegate.functions.migrations": ("migration",),
     "tidegate.functions.policies": ("DEAD_LETTER", "SKIP", "STOP", "ErrorPolicy", "retry"),
     "tidegate.functions.process": ("ProcessFunction",),
     "tidegate.functions.service": ("Service",),
@@ -52,10 +66,12 @@ _HOMES = {
         "ListState",
         "MapState",
         "OperatorState",
+        "Queryable",
         "Redistribute",
         "Reduce",
         "ReducingState",
         "ValueState",
+        "Version",
     ),
     "tidegate.time.clock": ("MAX_TIME", "MIN_TIME"),
     "tidegate.time.sources": ("BrokerTime", "EventTime", "IngestionTime", "ProcessingTime", "TimeSource"),
@@ -76,28 +92,35 @@ __all__ = (
     "SKIP",
     "STOP",
     "TTL",
+    "ActorError",
     "Aggregate",
     "AggregateFunction",
     "AggregatingState",
     "App",
+    "AskTimeoutError",
     "BoundedOutOfOrderness",
     "BrokerTime",
     "Context",
     "Default",
     "ErrorPolicy",
     "EventTime",
+    "IdempotencyError",
     "IngestionTime",
     "ListState",
     "MapState",
+    "MessageFailedError",
     "Monotonic",
     "OperatorState",
     "Origin",
+    "Posted",
     "ProcessFunction",
     "ProcessingTime",
     "Punctuated",
+    "Queryable",
     "Redistribute",
     "Reduce",
     "ReducingState",
+    "RejectedError",
     "Service",
     "TaskInfo",
     "TimeSource",
@@ -105,8 +128,11 @@ __all__ = (
     "Timers",
     "Topic",
     "ValueState",
+    "Version",
     "WatermarkGenerator",
     "WatermarkStrategy",
+    "migration",
+    "on",
     "retry",
 )
 

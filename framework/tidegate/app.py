@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar
 
 import faust
-from faust.topics import Topic as FaustTopic
+from faust.streams import current_event
 
-from tidegate.boot import Boot, EngineService
+from tidegate.access import Access
+from tidegate.boot.connecting import FAUST_DEFAULTS, connect_faust
+from tidegate.boot.declaring import KeyBy, check_name, check_topic, getter, key_functions, outputs_of, snake
+from tidegate.boot.strategy import Boot, EngineService
+from tidegate.boot.supervision import StopOnFailure
+from tidegate.boot.topics import Topic, TopicSchema, in_milliseconds, plain_headers
 from tidegate.codecs import codec_for
-from tidegate.errors import DefinitionError, LogUnavailableError
-from tidegate.functions.policies import STOP, ErrorPolicy
+from tidegate.correspondence import AppMessenger
+from tidegate.errors import DefinitionError, LogUnavailableError, UsageError
+from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
-from tidegate.functions.service import Guarantee, Service, class_service, function_service
+from tidegate.functions.service import Guarantee, Service, actor_service, class_service, function_service
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition, Host
 from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, NewRecord, TopicPartition
+from tidegate.places import on_kafka
 from tidegate.settings import Settings
 from tidegate.time.clock import Duration, Instant, to_duration, to_instant
 from tidegate.time.sources import EventTime, TimeSource
@@ -28,37 +40,11 @@ from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
 
 __all__ = ("App", "Topic")
 
+logger = logging.getLogger("tidegate.faust")
+
 Decorated = TypeVar("Decorated")
-KeyBy = str | Callable[[Any], Any]
+DAY = timedelta(days=1)
 _SETTINGS = {item.name for item in dataclasses.fields(Settings)}
-
-
-class Topic(FaustTopic):
-    """A topic of an app. Services read and write it by its `definition`; to Faust it is a Faust topic."""
-
-    definition: TopicDefinition
-
-    @property
-    def name(self) -> str:
-        return self.definition.name
-
-    async def send(  # type: ignore[override]
-        self,
-        *,
-        value: Any,
-        key: Any = None,
-        timestamp: Instant | None = None,
-        headers: Headers = (),
-        **_: Any,
-    ) -> int:
-        """Append one value, from outside of a service: a timer, a web view. Returns when it is durable."""
-        return await cast("App", self.app).send(self, value=value, key=key, timestamp=timestamp, headers=headers)
-
-    async def send_many(
-        self, values: Iterable[Any], *, timestamp: Instant | None = None, headers: Headers = ()
-    ) -> Mapping[int, int]:
-        """Append values in one transaction. See `App.send_many`."""
-        return await cast("App", self.app).send_many(self, values, timestamp=timestamp, headers=headers)
 
 
 class App(faust.App):
@@ -81,8 +67,13 @@ class App(faust.App):
         self._declared: dict[str, Topic] = {}
         self.services: dict[str, Service] = {}
         self.host = Host(self.define)
-        _check_name("app", id)
-        super().__init__(id, **options)
+        self._messenger = AppMessenger(lambda: self.host)
+        self.leads = False
+        """Whether there are tasks that one worker does for all: @app.timer(..., on_leader=True)."""
+        self.given_to_faust = set(options)
+        """Options that were said to Faust itself, and so hold whatever our settings say."""
+        check_name("app", id)
+        super().__init__(id, **{**FAUST_DEFAULTS, **options})
 
     @cached_property
     def engine_service(self) -> EngineService:
@@ -100,10 +91,71 @@ class App(faust.App):
     def declared_topics(self) -> Mapping[str, Topic]:
         return self._declared
 
+    # -- Faust beside us ---------------------------------------------------------------------------------------------
+    def connect_faust(self) -> Settings:
+        """Let Faust's clients go where ours go."""
+        settings = self.define().resolve(self.host.flags).settings
+        connect_faust(self.conf, settings, self.given_to_faust)
+        self.transport.url = self.conf.broker_consumer  # an agent's declaration has made it
+        return settings
+
+    def _new_transport(self) -> Any:
+        from tidegate.boot.transport import Transport
+
+        return Transport(self.conf.broker_consumer, self)
+
+    @cached_property
+    def _reply_consumer(self) -> Any:
+        from tidegate.boot.replies import ReplyConsumer
+
+        return ReplyConsumer(self, loop=self.loop, beacon=self.beacon)
+
+    async def _consumer_wait_empty(self, consumer: Any, logger: Any) -> None:
+        """For agents that are busy. One that does not end in time handles its event again after the next start."""
+        waiting = asyncio.ensure_future(super()._consumer_wait_empty(consumer, logger))
+        seconds = self.host.settings.drain_seconds if self.should_stop and self.host.running else None
+        done, _ = await asyncio.wait({waiting}, timeout=seconds)
+        if done:
+            waiting.result()
+        else:
+            await consumer.finish()
+            waiting.add_done_callback(lambda _: waiting.exception())  # it ends when the consumer stops, and not before
+
+    def _load_settings_from_source(self, source: Any, *, silent: bool = False) -> Mapping[str, Any]:
+        found = super()._load_settings_from_source(source, silent=silent)
+        self.given_to_faust.update(found)
+        return found
+
+    async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
+        await super()._on_agent_error(agent, exc)
+        if (agent.supervisor_strategy or self.conf.agent_supervisor) is not StopOnFailure:
+            logger.error("agent %s failed", agent.name, exc_info=exc)
+
+    def task(self, fun: Any = None, *, on_leader: bool = False, **options: Any) -> Any:  # type: ignore[override]
+        self.leads |= on_leader
+        return super().task(fun, on_leader=on_leader, **options)
+
+    def timer(self, interval: Any, on_leader: bool = False, **options: Any) -> Any:  # type: ignore[override]
+        self.leads |= on_leader
+        return super().timer(interval, on_leader=on_leader, **options)
+
+    def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:  # type: ignore[override]
+        self.leads |= on_leader
+        return super().crontab(cron_format, on_leader=on_leader, **options)
+
+    def is_leader(self) -> bool:
+        """An embedded log has one worker."""
+        return super().is_leader() if self.boot_strategy.enable_kafka else True
+
+    async def declare_topics(self) -> None:
+        """Create the topics that services and agents share; a worker has done so when it runs."""
+        if not self.host.running:
+            access = Access(self.define(), self.host.flags)
+            async with access.opened():
+                await access.create_topics()
+
     async def on_first_start(self) -> None:
-        """Faust's own data directories are made only for Faust's own tables."""
-        if self.tables:
-            await super().on_first_start()
+        """Faust would make directories here; they are made when it is known where this worker keeps its things."""
 
     # -- declarations ------------------------------------------------------------------------------------------------
     def topic(  # type: ignore[override]
@@ -126,21 +178,20 @@ class App(faust.App):
         is keyed when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how
         long records are kept (seconds or a timedelta), else the setting. compact: keep the last record of each key
         instead."""
-        if len(topics) != 1 or "pattern" in faust_options or faust_options.get("internal"):
-            return super().topic(
+        if len(topics) != 1 or faust_options or self.host.running:
+            return self._known_to_faust(topics, faust_options) or super().topic(
                 *topics, key_type=key_type, value_type=value_type, partitions=partitions, retention=retention,
                 **faust_options,
             )  # fmt: skip
         (name,) = topics
-        _check_name("topic", name)
+        check_name("topic", name)
         if name in self._declared:
             raise DefinitionError(f"topic {name!r} is declared twice; declare it once and share the object")
-        topic = Topic(self, topics=topics, partitions=partitions, **faust_options)
-        topic.definition = TopicDefinition(
+        definition = TopicDefinition(
             name=name,
             codec=codec_for(Any if value_type is None else value_type),
             partitions=partitions or 0,
-            key=_getter(key),
+            key=getter(key),
             key_type=str if key_type is None else key_type,
             time=time or self._time,
             watermark=watermark or self._watermark,
@@ -148,8 +199,14 @@ class App(faust.App):
             retention_bytes=retention_bytes,
             compact=compact,
         )
+        topic = Topic(self, definition=definition, topics=topics, partitions=partitions, schema=TopicSchema(definition))
         self._declared[name] = topic
         return topic
+
+    def _known_to_faust(self, topics: tuple[str, ...], faust_options: Mapping[str, Any]) -> Topic | None:
+        """What Faust means by a name: it makes topics for itself, some of them while it runs."""
+        internal = faust_options.get("internal", False)
+        return self._declared.get(topics[0]) if topics and (internal or self.host.running) else None
 
     def process(
         self,
@@ -158,50 +215,103 @@ class App(faust.App):
         name: str | None = None,
         key_by: KeyBy | Mapping[Topic, KeyBy] | None = None,
         key_type: Any = None,
+        parallelism: int | None = None,
         errors: ErrorPolicy = STOP,
         timeout: Duration | None = None,
         concurrency: int = 1000,
         guarantee: Guarantee = "exactly_once",
+        remember: Duration = DAY,
     ) -> Callable[[Any], Service]:
         """Make an async function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
 
         to: the topics that it may emit to, the first being the default one; as a mapping, by names of your own.
-        key_by: re-key the input, by a function of the value or a field's name. errors: STOP, SKIP, DEAD_LETTER or
-        retry(...). timeout: how long a handler may take. concurrency: how many handlers of a task may wait at the
-        same time."""
+        key_by: re-key the input, by a function of the value or a field's name. parallelism: how many tasks, whatever
+        the topics have; a run keeps what it began with. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: how
+        long a handler may take. concurrency: how many handlers of a task may wait at the same time. remember: how
+        long idempotency keys of messages are known."""
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
 
         def register(handler: Any) -> Service:
-            label = name or _snake(handler.__name__ if isinstance(handler, type) else getattr(handler, "__name__", ""))
+            label = name or snake(handler.__name__ if isinstance(handler, type) else getattr(handler, "__name__", ""))
             options = {
                 "name": label,
                 "inputs": self._inputs(label, inputs),
-                "outputs": _outputs(label, to),
-                "key_by": _key_functions(inputs, key_by),
+                "outputs": outputs_of(label, to),
+                "key_by": key_functions(inputs, key_by),
                 "key_type": key_type or inputs[0].definition.key_type,
+                "parallelism": parallelism,
                 "errors": errors,
                 "timeout": None if timeout is None else to_duration(timeout) / 1000,
                 "concurrency": concurrency,
                 "guarantee": guarantee,
+                "remember_ms": to_duration(remember),
             }
-            service = self._make(handler, names, options)
-            self.services[label] = service
-            return service
+            return self._register(self._make(handler, names, options))
 
         return register
 
+    def actor(  # type: ignore[override]
+        self,
+        handler: str | type[ProcessFunction[Any, Any]] | ProcessFunction[Any, Any],
+        *,
+        to: Topic | Iterable[Topic] | Mapping[str, Topic] = (),
+        name: str | None = None,
+        key_type: Any = str,
+        errors: ErrorPolicy = DEAD_LETTER,
+        timeout: Duration | None = None,
+        concurrency: int = 1000,
+        partitions: int | None = None,
+        remember: Duration = DAY,
+    ) -> Service:
+        """A keyed service that reads no topic: it is told and asked things, by `service.tell`, `service.ask` and
+        `ctx.tell`. One actor per key.
+
+        handler: a name, and then `@service.on(MessageType)` for each type of message; or a ProcessFunction with methods
+        marked by `@tidegate.on(MessageType)`. partitions: how many tasks share the work. remember: how long idempotency
+        keys are known. The rest is as for `process`, but a message that fails does not stop the worker unless you say
+        so: it goes to the dead letters, and whoever asked gets the error."""
+        names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
+        kind = handler if isinstance(handler, type) else type(handler)
+        label = name or (handler if isinstance(handler, str) else snake(kind.__name__))
+        self._check_label(label)
+        options = {
+            "name": label,
+            "outputs": outputs_of(label, to),
+            "key_type": key_type,
+            "errors": errors,
+            "timeout": None if timeout is None else to_duration(timeout) / 1000,
+            "concurrency": concurrency,
+            "partitions": partitions or 0,
+            "remember_ms": to_duration(remember),
+        }
+        if isinstance(handler, str):
+            return self._register(actor_service(names, **options))
+        return self._register(self._make(handler, names, {**options, "inputs": ()}))
+
+    def _register(self, service: Service) -> Service:
+        self.services[service.name] = service
+        service.messenger = self._messenger
+        return service
+
     def _inputs(self, label: str, inputs: tuple[Topic, ...]) -> tuple[TopicDefinition, ...]:
-        _check_name("service", label)
-        if label in self.services:
-            raise DefinitionError(f"service {label!r} is declared twice; give one of them name=...")
+        self._check_label(label)
         if not inputs:
-            raise DefinitionError(f"service {label!r} reads no topic: @app.process(topic, ...)")
+            raise DefinitionError(
+                f"service {label!r} reads no topic: @app.process(topic, ...). "
+                f"One that takes messages only is made by app.actor({label!r})."
+            )
         for topic in inputs:
-            if not isinstance(topic, Topic):
-                raise DefinitionError(f"service {label!r} reads {topic!r}, which is no topic made by app.topic(...)")
+            check_topic(f"service {label!r} reads", topic)
         if len(set(inputs)) < len(inputs):
             raise DefinitionError(f"service {label!r}: name the topics that it reads each once")
         return tuple(topic.definition for topic in inputs)
+
+    def _check_label(self, label: str) -> None:
+        check_name("service", label)
+        if re.match(r"run-\d+(\.|$)", label):
+            raise DefinitionError(f"service {label!r}: names that begin with 'run-' and a number belong to Tidegate")
+        if label in self.services:
+            raise DefinitionError(f"service {label!r} is declared twice; give one of them name=...")
 
     def _make(self, handler: Any, names: Mapping[str, Any], options: dict[str, Any]) -> Service:
         if isinstance(handler, type):
@@ -215,18 +325,50 @@ class App(faust.App):
         return function_service(handler, names, **options)
 
     # -- at run time -------------------------------------------------------------------------------------------------
+    def connected(self) -> AbstractAsyncContextManager[None]:
+        """Talk to this app's services from a process that does not run them: `async with app.connected(): await
+        service.ask(...)`. Without it, each call connects anew. In a worker it changes nothing."""
+        return self._messenger.connected()
+
     async def send(  # type: ignore[override]
         self,
-        topic: Topic,
-        *,
-        value: Any,
+        channel: Any,
         key: Any = None,
-        timestamp: Instant | None = None,
-        headers: Headers = (),
-    ) -> int:
-        """Append one value to a topic of a running app. Returns the position after it, when it is durable."""
-        ends = await self._append(topic, [(key, value)], timestamp, headers)
-        return next(iter(ends.values()))
+        value: Any = None,
+        partition: int | None = None,
+        timestamp: Instant | float | None = None,
+        headers: Headers | Mapping[str, bytes] | None = None,
+        **faust_options: Any,
+    ) -> Any:
+        """Append one value to a topic. Returns a position after it, when it is durable.
+
+        Within a Faust agent it is Faust's own send, and so is sending what only Faust can (partition=, callback=, ...)
+        or to what only Faust has, such as a channel: that returns what can be awaited until the record is there."""
+        faust_options["partition"] = partition
+        faust_options = {name: it for name, it in faust_options.items() if it is not None and it is not False}
+        topic = self._channel(channel)
+        if not isinstance(topic, Topic):
+            return await topic.send(key=key, value=value, timestamp=timestamp, headers=headers, **faust_options)
+        if self._sends_by_faust(faust_options):
+            return await topic.send_by_faust(
+                key=key, value=value, timestamp=timestamp, headers=headers, **faust_options
+            )
+        records = self._records(topic, [(key, value)], in_milliseconds(timestamp), plain_headers(headers))
+        ((source, (record,)),) = records.items()
+        async with self.host.gate.together():
+            return await self.host.outbox.send(source, record)
+
+    def _channel(self, channel: Any) -> Any:
+        return self._declared.get(channel) or super().topic(channel) if isinstance(channel, str) else channel
+
+    def _sends_by_faust(self, faust_options: Mapping[str, Any]) -> bool:
+        if self.host.running and not faust_options and current_event() is None:
+            return False
+        if on_kafka(self.host.settings if self.host.running else self.connect_faust()):
+            return True
+        if faust_options:
+            raise UsageError(f"{', '.join(faust_options)}: only Faust can do this, on a Kafka broker")
+        return False
 
     async def send_many(
         self, topic: Topic, values: Iterable[Any], *, timestamp: Instant | None = None, headers: Headers = ()
@@ -234,12 +376,17 @@ class App(faust.App):
         """Append values, keyed by the topic's own function, in one transaction: all of them or none.
 
         Returns, for each partition that got some, the position after its last one, when all are durable."""
-        ends = await self._append(topic, ((None, value) for value in values), timestamp, headers)
+        records = self._records(topic, ((None, value) for value in values), timestamp, headers)
+        if not records:
+            return {}
+        async with self.host.gate.together():
+            ends = await self.host.outbox.send_together(records)
         return {source.partition: end for source, end in ends.items()}
 
-    async def _append(
+    def _records(
         self, topic: Topic, keyed: Iterable[tuple[Any, Any]], timestamp: Instant | None, headers: Headers
-    ) -> Mapping[TopicPartition, int]:
+    ) -> dict[TopicPartition, list[NewRecord]]:
+        """By the partitions that they go to."""
         if not self.host.running:
             raise LogUnavailableError(
                 f"app {self.define().id!r} is not running, so nothing can be sent to {topic.name!r}"
@@ -252,55 +399,4 @@ class App(faust.App):
             key_bytes = encode_key(key) if key is not None else definition.key_of(value)
             target = TopicPartition(topic.name, definition.partition_for(key_bytes or b""))
             records.setdefault(target, []).append((key_bytes, raw, when, headers))
-        if not records:
-            return {}
-        async with self.host.gate.together():
-            writer = await self.host.log.writer()
-            try:
-                return await writer.append(records)
-            finally:
-                await writer.close()
-
-
-def _check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
-    legal = name and all(letter.isalnum() or letter in "._-" for letter in name) and name.isascii()
-    if not legal or len(name) > 200 or name in (".", ".."):
-        raise DefinitionError(f"{name!r} cannot be the name of a {kind}: use letters, digits, '.', '_' and '-'")
-
-
-def _snake(name: str) -> str:
-    """matchmaker stays; MatchMaker becomes match_maker."""
-    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name)).replace("__", "_")
-
-
-def _getter(key: KeyBy | None) -> Callable[[Any], Any] | None:
-    if key is None or callable(key):
-        return key
-    field = key
-    return lambda value: value[field] if isinstance(value, dict) else getattr(value, field)
-
-
-def _outputs(label: str, to: Topic | Iterable[Topic] | Mapping[str, Topic]) -> dict[str, TopicDefinition]:
-    if isinstance(to, Mapping):
-        named = list(to.items())
-    else:
-        topics = [to] if isinstance(to, Topic) else list(to)
-        named = [(getattr(topic, "name", repr(topic)), topic) for topic in topics]
-    if not all(isinstance(topic, Topic) for _, topic in named) or len(dict(named)) != len(named):
-        raise DefinitionError(f"service {label!r}: to= takes topics made by app.topic(...), each once")
-    return {name: topic.definition for name, topic in named}
-
-
-def _key_functions(
-    inputs: tuple[Topic, ...], key_by: KeyBy | Mapping[Topic, KeyBy] | None
-) -> tuple[Callable[[Any], Any], ...] | None:
-    if key_by is None:
-        return None
-    if isinstance(key_by, Mapping):
-        missing = [topic.name for topic in inputs if topic not in key_by]
-        if missing:
-            raise DefinitionError(f"key_by= says nothing about {', '.join(missing)}")
-        chosen: list[KeyBy] = [key_by[topic] for topic in inputs]
-    else:
-        chosen = [key_by] * len(inputs)
-    return tuple(cast("Callable[[Any], Any]", _getter(item)) for item in chosen)
+        return records

@@ -61,6 +61,8 @@ class Codec(Generic[T]):
     """For hot loops: no check of the type, and raises any of `encode_failures`; see `encode_error`."""
     decode_raw: Callable[[bytes], T]
     """For hot loops: for most types a bare C function. Raises any of `decode_failures`; see `decode_error`."""
+    exact: type | None = None
+    """Values of exactly this class pass `check`: who compares the class first spares the call."""
     encode_failures: tuple[type[Exception], ...] = FAILURES
     decode_failures: tuple[type[Exception], ...] = FAILURES
 
@@ -128,7 +130,7 @@ def _finish(type_: Any, raw: _Raw) -> Codec[Any]:
         except FAILURES as failure:
             raise decode_error(codec, data, failure) from failure
 
-    codec: Codec[Any] = Codec(type_, encode, decode, check, raw.immutable, raw_encode, raw_decode)
+    codec: Codec[Any] = Codec(type_, encode, decode, check, raw.immutable, raw_encode, raw_decode, _exact(type_))
     return codec
 
 
@@ -385,6 +387,11 @@ def _classes(type_: Any) -> list[type] | None:
     if is_typeddict(cls):
         return [dict]
     return [float, int] if cls is float else [cls]
+
+
+def _exact(type_: Any) -> type | None:
+    classes = _classes(type_)
+    return classes[0] if classes is not None and len(classes) == 1 else None
 
 
 def _is_anything(_: Any) -> bool:

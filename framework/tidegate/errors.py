@@ -5,6 +5,8 @@ TidegateError
 │   ├── DefinitionError            a handler, topic or service is declared wrongly
 │   ├── UndeclaredOutputError      a handler emits to a topic that its service does not declare
 │   ├── UnknownTimerError          a handler sets a timer that nothing handles
+│   ├── UnknownMessageError        a service is sent a message of a type that it does not take
+│   ├── InsideHandlerError         a handler tells or asks past its context
 │   ├── AppNotFoundError           MODULE:APP does not lead to an app
 │   ├── UnknownNameError           no such topic, service or state in this app
 │   └── SettingsError              an option or environment variable has an impossible value
@@ -14,15 +16,22 @@ TidegateError
 │   ├── MissingKeyError            a record without a key reaches a keyed service
 │   ├── MisplacedKeyError          a record lies in a partition that is not its key's
 │   ├── RecordTooLargeError        the log refuses a record of this size
+│   ├── RecordRefusedError         the log refuses a record for another reason, such as its timestamp
 │   └── HandlerTimeoutError        a handler took longer than its service allows
 ├── LogError                       the log cannot do what was asked
 │   ├── LogInUseError              another process holds this data directory
 │   ├── LogUnavailableError        the directory or the broker cannot be reached
+│   ├── LogFailedError             the log itself has failed, and must be opened anew
 │   ├── StorageFullError           no room left on the device
 │   ├── UnknownTopicError          no such topic in the log
 │   ├── PartitionCountError        a topic has another number of partitions than the app expects
+│   ├── PlacementError             the code wants keys placed otherwise than the run has placed them
 │   ├── OffsetOutOfRangeError      the wanted offset is no longer, or not yet, in the log
 │   └── FencedError                a newer owner of this transactional id exists
+├── StateError                     recorded state does not fit the code
+│   ├── SchemaError                the type of a state has changed in a way that needs a migration
+│   ├── DroppedStateError          a state or a service that holds values is no longer declared
+│   └── MigrationError             a declared migration failed for a value
 ├── StoreError
 │   └── StoreCorruptError          the local store cannot be read; it can be rebuilt from the changelog
 ├── OwnerError                     the process that owns a log was asked for something
@@ -30,46 +39,95 @@ TidegateError
 │   ├── OwnerLeftError             it stopped in an orderly way, before it took up the request
 │   ├── OwnerLostError             it ended before it answered: what became of the request is not known
 │   └── RefusedError               it refused, and says why
+├── RunOverError                   the app was restored: this worker's run is not the current one any more
+├── CheckpointError                a checkpoint or savepoint cannot be taken or used
+│   ├── CheckpointNotFoundError    there is none of this name
+│   ├── CheckpointDamagedError     a file of it is missing, or not what was written
+│   ├── CheckpointStorageError     the place where they are kept does not answer, or is full
+│   ├── CheckpointFailedError      it was begun and given up; the app goes on
+│   └── NoWorkerError              nobody runs who could take one
+├── ActorError                     a message was not answered as its sender wished
+│   ├── RejectedError              the handler refused it, on purpose: nothing of it happened
+│   ├── MessageFailedError         the handler failed, and was given up by its service's policy
+│   ├── AskTimeoutError            no reply came in time: the message may still be handled
+│   └── IdempotencyError           the same idempotency key came with another message
+├── QueryError                     committed state was asked for
+│   ├── NotReadyError              the key's task is being restored, or whose it is is not known: ask again
+│   ├── ElsewhereError             another worker owns the key's task
+│   ├── PositionError              a position token that cannot be waited for here
+│   ├── PositionNotReachedError    the wanted position was not committed in time
+│   ├── NotQueryableError          the state is declared Queryable(False)
+│   ├── ValueTooLargeError         one answer cannot hold the value
+│   └── RequestConflictError       an idempotency key was used before, for another request
 └── ServiceFailedError             a handler failed and its service's policy is to stop
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 __all__ = (
+    "ActorError",
     "AppNotFoundError",
+    "AskTimeoutError",
+    "CheckpointDamagedError",
+    "CheckpointError",
+    "CheckpointFailedError",
+    "CheckpointNotFoundError",
+    "CheckpointStorageError",
     "DataError",
     "DecodeError",
     "DefinitionError",
+    "DroppedStateError",
+    "ElsewhereError",
     "EncodeError",
     "FencedError",
     "HandlerTimeoutError",
+    "IdempotencyError",
+    "InsideHandlerError",
     "LogError",
+    "LogFailedError",
     "LogInUseError",
     "LogUnavailableError",
+    "MessageFailedError",
+    "MigrationError",
     "MisplacedKeyError",
     "MissingKeyError",
+    "NoWorkerError",
+    "NotQueryableError",
+    "NotReadyError",
     "OffsetOutOfRangeError",
     "OwnerError",
     "OwnerLeftError",
     "OwnerLostError",
     "OwnerSilentError",
     "PartitionCountError",
+    "PlacementError",
+    "PositionError",
+    "PositionNotReachedError",
+    "QueryError",
+    "RecordRefusedError",
     "RecordTooLargeError",
     "RefusedError",
+    "RejectedError",
+    "RequestConflictError",
+    "RunOverError",
+    "SchemaError",
     "ServiceFailedError",
     "SettingsError",
+    "StateError",
     "StorageFullError",
     "StoreCorruptError",
     "StoreError",
     "TidegateError",
     "UndeclaredOutputError",
+    "UnknownMessageError",
     "UnknownNameError",
     "UnknownTimerError",
     "UnknownTopicError",
     "UsageError",
+    "ValueTooLargeError",
 )
 
 
@@ -102,6 +160,32 @@ class UnknownTimerError(UsageError):
             f"service {service!r} sets a timer {name!r} that nothing handles. "
             f"Write a handler for it: @{service}.on_timer({name!r})."
         )
+
+
+class UnknownMessageError(UsageError):
+    def __init__(self, service: str, message: str, known: Iterable[str]) -> None:
+        self.service, self.message, self.known = service, message, tuple(known)
+        if self.known:
+            text = f"service {service!r} takes no message {message!r}; it takes: {', '.join(self.known)}."
+        else:
+            text = f"service {service!r} takes no messages."
+        super().__init__(f"{text} Write a handler for it: @{service}.on({message}).")
+
+
+class InsideHandlerError(UsageError):
+    def __init__(self, verb: str, task: str, service: str) -> None:
+        self.verb, self.task, self.service = verb, task, service
+        if verb == "ask":
+            text = (
+                f"a handler of {task} asks {service!r}: its request would leave only with the commit that waits for "
+                f"the answer. Use ctx.tell({service}, key, message), and let {service!r} tell the answer back."
+            )
+        else:
+            text = (
+                f"a handler of {task} tells {service!r} something outside of its transaction: it would be told again "
+                f"whenever the handler is repeated. Use ctx.tell({service}, key, message)."
+            )
+        super().__init__(text)
 
 
 class AppNotFoundError(UsageError):
@@ -155,6 +239,12 @@ class RecordTooLargeError(DataError):
         super().__init__(f"{size:,} bytes for {topic} are over the limit of {limit:,} bytes for a record")
 
 
+class RecordRefusedError(DataError):
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic, self.reason = topic, reason
+        super().__init__(f"the log refuses a record for {topic}: {reason}")
+
+
 class HandlerTimeoutError(DataError):
     def __init__(self, service: str, seconds: float) -> None:
         self.service, self.seconds = service, seconds
@@ -178,6 +268,10 @@ class LogUnavailableError(LogError):
     """The directory or the broker cannot be reached."""
 
 
+class LogFailedError(LogError):
+    """The log itself has failed: whoever holds it must close it, and open it anew."""
+
+
 class StorageFullError(LogError):
     def __init__(self, directory: Path, detail: str) -> None:
         self.directory, self.detail = directory, detail
@@ -198,7 +292,21 @@ class PartitionCountError(LogError):
         self.topic, self.actual, self.expected = topic, actual, expected
         super().__init__(
             f"topic {topic!r} has {actual} partitions, but the app expects {expected}. Keys would move between tasks "
-            f"without their state. Set the count back to {actual}, or empty all topics with 'tidegate reset --all'."
+            f"without their state. To change it, set the count back to {actual}, stop the app with a savepoint "
+            f"('tidegate savepoint create APP NAME --stop'), and restore that with another parallelism "
+            f"('tidegate savepoint restore APP NAME --partitions {expected}'). Or empty all topics with "
+            f"'tidegate reset --all'."
+        )
+
+
+class PlacementError(LogError):
+    def __init__(self, app: str, service: str, tasks: int) -> None:
+        self.app, self.service, self.tasks = app, service, tasks
+        super().__init__(
+            f"service {service!r} of {app!r} has state in {tasks} tasks, placed by the partitions of its input, and "
+            f"now its code says parallelism= or key_by=, which places keys otherwise. Take that back, stop the app "
+            f"with a savepoint ('tidegate savepoint create APP NAME --stop'), change the code, and restore it "
+            f"('tidegate savepoint restore APP NAME'): that moves the state. Or forget it with 'tidegate reset'."
         )
 
 
@@ -212,6 +320,43 @@ class FencedError(LogError):
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
         super().__init__(f"a newer owner of {transactional_id!r} exists; this one must throw its work away")
+
+
+class StateError(TidegateError):
+    """Recorded state does not fit the code. Nothing of it was changed, and nothing is served."""
+
+
+class SchemaError(StateError):
+    def __init__(self, service: str, problems: Iterable[str]) -> None:
+        self.service, self.problems = service, tuple(problems)
+        listed = "".join(f"\n  {problem}" for problem in self.problems)
+        super().__init__(f"the code of service {service!r} does not fit its recorded state:{listed}")
+
+
+class DroppedStateError(StateError):
+    def __init__(self, service: str, states: Mapping[str, Iterable[str]]) -> None:
+        """`states`: with the new states that they could have been renamed to. None: the service itself is gone."""
+        self.service, self.states = service, {name: tuple(new) for name, new in states.items()}
+        listed = [
+            f"{name!r} (is {' or '.join(map(repr, new))} the same one, renamed? It begins empty)"
+            if new
+            else f"{name!r}"
+            for name, new in self.states.items()
+        ]
+        what = f"service {service!r} no longer declares {', '.join(listed)}" if listed else f"there is no {service!r}"
+        super().__init__(
+            f"{what} in the code, and there is recorded state of it. Declare it again under that name, or have its "
+            f"values removed with --allow-dropped."
+        )
+
+
+class MigrationError(StateError):
+    def __init__(self, service: str, state: str, key: bytes, cause: BaseException) -> None:
+        self.service, self.state, self.key, self.cause = service, state, key, cause
+        super().__init__(
+            f"the migration of state {state!r} of service {service!r} failed for key {key[:80]!r}: "
+            f"{type(cause).__name__}: {cause}. What was migrated before it is kept; mend the migration, and start anew."
+        )
 
 
 class StoreError(TidegateError):
@@ -252,6 +397,139 @@ class RefusedError(OwnerError):
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
         super().__init__(message)
+
+
+class RunOverError(TidegateError):
+    def __init__(self, app: str, run: str, current: str, savepoint: str) -> None:
+        self.app, self.run, self.current, self.savepoint = app, run, current, savepoint
+        began = f", which was restored from {savepoint}" if savepoint else ""
+        super().__init__(
+            f"this worker is of run {run} of {app!r}, and the current one is run {current}{began}. Nothing that this "
+            f"worker had not committed by then counts. Start it again: it then works for run {current}."
+        )
+
+
+class CheckpointError(TidegateError):
+    """A checkpoint or savepoint cannot be taken or used."""
+
+
+class CheckpointNotFoundError(CheckpointError):
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(
+            f"there is no checkpoint or savepoint at {where}; 'tidegate savepoint list' shows what there is"
+        )
+
+
+class CheckpointDamagedError(CheckpointError):
+    def __init__(self, where: str, detail: str) -> None:
+        self.where, self.detail = where, detail
+        super().__init__(f"{where} is damaged: {detail}. Use another checkpoint, or bring the file back.")
+
+
+class CheckpointStorageError(CheckpointError):
+    def __init__(self, url: str, cause: object) -> None:
+        self.url, self.cause = url, cause
+        detail = f"{type(cause).__name__}: {cause}" if isinstance(cause, BaseException) else str(cause)
+        super().__init__(
+            f"the checkpoint storage {url} cannot be used: {detail}. See to its room, its address "
+            f"(checkpoint_storage) and its credentials; processing goes on meanwhile."
+        )
+
+
+class CheckpointFailedError(CheckpointError):
+    def __init__(self, epoch: int, reason: str) -> None:
+        self.epoch, self.reason = epoch, reason
+        what = f"checkpoint {epoch} was given up" if epoch else "no checkpoint was begun"
+        super().__init__(f"{what}: {reason.rstrip('.')}. Processing goes on.")
+
+
+class ActorError(TidegateError):
+    """A message was not answered as its sender wished."""
+
+
+class RejectedError(ActorError):
+    """Raise it in the handler of a message to refuse it: nothing of it happens, and whoever asked gets this error."""
+
+
+class MessageFailedError(ActorError):
+    def __init__(self, service: str, kind: str, reason: str) -> None:
+        self.service, self.kind, self.reason = service, kind, reason
+        super().__init__(f"service {service!r} could not handle the message: {kind}: {reason}. Nothing of it happened.")
+
+
+class AskTimeoutError(ActorError, TimeoutError):
+    def __init__(self, service: str, seconds: float, idempotency_key: str | None) -> None:
+        self.service, self.seconds, self.idempotency_key = service, seconds, idempotency_key
+        again = "with the same idempotency key" if idempotency_key is not None else "only if doubles do no harm"
+        super().__init__(
+            f"service {service!r} did not reply within {seconds:g} s. The message may be in its mailbox, and is then "
+            f"handled when the service comes to it: ask again {again}."
+        )
+
+
+class IdempotencyError(ActorError):
+    def __init__(self, service: str, idempotency_key: str) -> None:
+        self.service, self.idempotency_key = service, idempotency_key
+        super().__init__(
+            f"service {service!r} has handled another message under the idempotency key {idempotency_key!r}: "
+            f"a new message needs a new one. Nothing of this one happened."
+        )
+
+
+class NoWorkerError(CheckpointError):
+    def __init__(self, app: str) -> None:
+        self.app = app
+        super().__init__(
+            f"no worker of {app!r} runs, and its workers are who takes checkpoints. Start one with 'tidegate worker'."
+        )
+
+
+class QueryError(TidegateError):
+    """Committed state was asked for, and cannot be given as asked."""
+
+
+class NotReadyError(QueryError):
+    def __init__(self, what: str, reason: str) -> None:
+        self.what, self.reason = what, reason
+        super().__init__(f"{what} cannot be read now: {reason}. Ask again in a moment.")
+
+
+class ElsewhereError(QueryError):
+    def __init__(self, service: str, task: int) -> None:
+        self.service, self.task = service, task
+        super().__init__(f"task {task} of service {service!r} runs in another worker")
+
+
+class PositionError(QueryError):
+    """A position token that cannot be waited for here."""
+
+
+class PositionNotReachedError(QueryError):
+    def __init__(self, task: str, seconds: float) -> None:
+        self.task, self.seconds = task, seconds
+        super().__init__(f"task {task} has not committed the wanted position within {seconds:g} s. Ask again.")
+
+
+class NotQueryableError(QueryError):
+    def __init__(self, service: str, state: str) -> None:
+        self.service, self.state = service, state
+        super().__init__(f"state {state!r} of service {service!r} is not for others: it is declared Queryable(False)")
+
+
+class ValueTooLargeError(QueryError):
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"the value takes more than {limit:,} bytes, the limit of an answer (api_max_bytes). Of a map, ask for one "
+            f"entry (?at=NAME)."
+        )
+
+
+class RequestConflictError(QueryError):
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"the idempotency key {key!r} was used before, for another request. Take a new one.")
 
 
 class ServiceFailedError(TidegateError):

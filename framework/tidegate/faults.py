@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ("POINTS", "Fault", "InjectedFault", "arm", "armed", "disarm", "fault_point", "parse")
+__all__ = ("POINTS", "Fault", "InjectedFault", "arm", "armed", "disarm", "fault_point", "parse", "record")
 
 POINTS: Final = {
     "input.read": "records were read, none is handled yet",
@@ -29,12 +29,43 @@ POINTS: Final = {
     "commit.frozen": "a commit's contents are fixed, nothing is written yet",
     "commit.appending": "a transaction is about to be handed to the log",
     "log.written": "the embedded log wrote a transaction, but has not synced it",
+    "transaction.sent": "brokers have all records of a transaction, its end was not asked for",
+    "transaction.ending": "the end of a transaction was asked for, the answer is not known",
+    "transaction.ended": "a transaction has ended, nobody but its writer knows",
     "commit.appended": "the log has the transaction, the local store does not",
     "commit.applied": "the local store has the transaction, memory still counts it as under way",
     "store.flush": "the local store is about to write its memory to disk",
+    "task.opening": "a task is about to be opened, its former owner is not fenced yet",
     "recovery.started": "a task is opening, before anything was replayed",
     "recovery.replaying": "a task has replayed a part of its changelog",
     "recovery.marker": "a task has replayed all, its first marker is not written",
+    "state.migrating": "the log has a portion of migrated state, the local store does not",
+    "restore.loading": "a restore has loaded a part of the state, the old run is still the current one",
+    "restore.loaded": "a restore has loaded everything, the old run is still the current one",
+    "restore.begun": "the new run is the current one, the old one's writers are not fenced yet",
+    "restore.fenced": "the new run is the current one, and the old one's writers are fenced",
+    "task.reopening": "a task has failed and was closed, and is about to be opened again",
+    "task.closing": "a task was taken away, or is to end, and what it has finished is not committed",
+    "group.rebalancing": "the group divides its tasks anew, and nobody knows how yet",
+    "group.assigned": "the group has assigned tasks, none is opened or closed for that yet",
+    "snapshot.held": "a task has entered an epoch, its snapshot is not written yet",
+    "snapshot.writing": "a task's store is about to be flushed and linked",
+    "snapshot.written": "a task's snapshot is on the local disk",
+    "snapshot.uploading": "a file of a snapshot is about to be uploaded",
+    "snapshot.uploaded": "all files of a snapshot are uploaded, it is not described yet",
+    "snapshot.reporting": "a task is about to report its snapshot",
+    "leader.starting": "a worker is to lead, and has not fenced the leader before it",
+    "leader.started": "a worker leads, and has settled what its predecessor had begun",
+    "leader.beginning": "a checkpoint is about to begin",
+    "leader.begun": "the barrier of a checkpoint is in the log",
+    "leader.reported": "all tasks have reported, nothing in flight is copied",
+    "leader.copied": "what was in flight is copied, the manifest is not written",
+    "leader.completing": "the leader is sure that it leads, the manifest is not written",
+    "leader.completed": "the manifest is there, the log does not say so yet",
+    "leader.deciding": "what becomes of a checkpoint is about to be written to the log",
+    "leader.cleaned": "older checkpoints are deleted, internal topics are not trimmed",
+    "recovery.fetching": "a task is about to look for a checkpoint to start from",
+    "recovery.fetched": "a task has a checkpoint as its store, its changelog's tail is not replayed",
     "log.cleaning": "the embedded log is about to compact a changelog",
     "log.cleaned": "the embedded log has compacted a changelog",
 }
@@ -95,7 +126,7 @@ def fault_point(name: str) -> None:
     _visits[name] += 1
     if fault.nth is not None and _visits[name] != fault.nth:
         return
-    _record(fault)
+    record(f"{fault.point}:{fault.action}@{_visits[fault.point]}")
     if fault.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.action == "stop":
@@ -106,13 +137,14 @@ def fault_point(name: str) -> None:
         raise InjectedFault(name)
 
 
-def _record(fault: Fault) -> None:
+def record(what: str) -> None:
+    """Write a line to TIDEGATE_FAULTS_LOG, if there is one, so that it is there whatever happens next."""
     path = os.environ.get("TIDEGATE_FAULTS_LOG")
     if not path:
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        os.write(descriptor, f"{fault.point}:{fault.action}@{_visits[fault.point]}\n".encode())
+        os.write(descriptor, f"{what}\n".encode())
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -12,6 +12,7 @@ from tidegate.errors import DecodeError, EncodeError
 
 __all__ = (
     "KEY_GROUPS",
+    "SEED",
     "Key",
     "decode_key",
     "encode_key",
@@ -28,7 +29,7 @@ Key = str | int | bytes
 KEY_GROUPS: Final = 128
 """How finely state can be divided. A fixed number, so that rescaling moves whole ranges of groups."""
 
-_SEED: Final = 0x9747B28C  # of Kafka's own murmur2
+SEED: Final = 0x9747B28C  # of Kafka's own murmur2
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -70,16 +71,16 @@ def decode_key(raw: bytes, key_type: Any) -> Any:
 
 def key_hash(key: bytes) -> int:
     """Kafka's own murmur2, made positive."""
-    return murmurhash2(key, _SEED) & 0x7FFFFFFF
+    return murmurhash2(key, SEED) & 0x7FFFFFFF
 
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Where Java's default partitioner puts this key."""
-    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % partitions
+    return (murmurhash2(key, SEED) & 0x7FFFFFFF) % partitions
 
 
 def key_group(key: bytes) -> int:
-    return (murmurhash2(key, _SEED) & 0x7FFFFFFF) % KEY_GROUPS
+    return (murmurhash2(key, SEED) & 0x7FFFFFFF) % KEY_GROUPS
 
 
 def task_of_group(group: int, tasks: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,22 +16,159 @@ from typing import Any, Literal
 
 from tidegate.errors import SettingsError
 
-__all__ = ("Resolved", "Settings", "Source", "resolve", "variable")
+__all__ = ("ApiSettings", "KafkaSettings", "Resolved", "Settings", "Source", "resolve", "variable")
 
 Source = Literal["flag", "environment", "app", "default"]
 
 
-def _setting(default: Any, description: str, *, section: str) -> Any:
-    return field(default=default, metadata={"description": description, "section": section})
+def _setting(default: Any, description: str, *, section: str, secret: bool = False, switch: bool = False) -> Any:
+    """`switch`: its flag takes no value, and means `on`."""
+    metadata = {"description": description, "section": section, "secret": secret, "switch": switch}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class KafkaSettings:
+    """How a Kafka broker is reached and used. The embedded log needs none of it."""
+
+    kafka_tls: Literal["off", "on"] = _setting(
+        "off", "`on`: connections to the brokers are encrypted, and the brokers' certificates checked.", section="kafka"
+    )
+    kafka_tls_ca: str = _setting(
+        "",
+        "A PEM file with the authorities that may sign the brokers' certificates; none: those of the system.",
+        section="kafka",
+    )
+    kafka_tls_cert: str = _setting(
+        "", "A PEM file with this client's certificate, if the brokers ask for one.", section="kafka"
+    )
+    kafka_tls_key: str = _setting("", "A PEM file with the key of that certificate.", section="kafka")
+    kafka_tls_key_password: str = _setting("", "The password of that key, if it has one.", section="kafka", secret=True)
+    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = _setting(
+        "",
+        "How to log in to the brokers: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; none: no login.",
+        section="kafka",
+    )
+    kafka_sasl_username: str = _setting("", "Who logs in.", section="kafka")
+    kafka_sasl_password: str = _setting("", "The password.", section="kafka", secret=True)
+    kafka_client_id: str = _setting(
+        "tidegate", "How connections introduce themselves; it shows in the brokers' logs and quotas.", section="kafka"
+    )
+    kafka_compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = _setting(
+        "zstd",
+        "How batches are compressed: `none`, `gzip`, `snappy`, `lz4` or `zstd`. Any is read, whatever is written. "
+        "Measured on small JSON records: `zstd` to a fifth at 245 MB/s, `snappy` to a third at 585, `lz4` at 38.",
+        section="kafka",
+    )
+    kafka_replication: int = _setting(
+        -1, "How many brokers keep a copy of each topic that is created; -1: what the brokers say.", section="kafka"
+    )
+    kafka_max_request_bytes: int = _setting(
+        1 << 20,
+        "The largest batch that is sent, and so the largest record. Public topics must allow it (max.message.bytes).",
+        section="kafka",
+    )
+    kafka_connect_timeout: float = _setting(
+        15.0, "How long a start waits for a broker that does not answer, in seconds.", section="kafka"
+    )
+    kafka_request_timeout: float = _setting(
+        30.0, "How long to wait for the answer to one request before it is sent again, in seconds.", section="kafka"
+    )
+    kafka_transaction_timeout: float = _setting(
+        60.0,
+        "How long a commit waits for brokers that do not answer, in seconds; then the brokers abort it.",
+        section="kafka",
+    )
+    kafka_session_timeout: float = _setting(
+        10.0, "After this many seconds without a sign of a worker, its tasks go to others.", section="kafka"
+    )
+    kafka_instance: str = _setting(
+        "",
+        "A name for this worker that lasts over restarts, such as a pod's: its tasks then wait for it for the session "
+        "timeout, also when it stops in order. Each worker needs another one, which its processes number; none: tasks "
+        "move at once.",
+        section="kafka",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiSettings:
+    """What a worker answers over HTTP, to whom, and how much at a time."""
+
+    api: str = _setting(
+        "127.0.0.1:8000",
+        "HOST:PORT of the HTTP API and the dashboard; `off`: there is none. If nothing is said and the port is taken, "
+        "the next free one is used. Another host than this machine's loopback needs tokens, or `api_insecure`.",
+        section="api",
+    )
+    advertise: str = _setting(
+        "",
+        "HOST:PORT under which other workers reach this one's API; none: `api`, or this machine's name if that says "
+        "all interfaces. Of several processes each takes the next port.",
+        section="api",
+    )
+    api_insecure: Literal["off", "on"] = _setting(
+        "off", "`on`: serve other machines without tokens. Whoever reaches the port may read and send.", section="api"
+    )
+    api_tokens: str = _setting(
+        "",
+        "Who may do what: `TOKEN SCOPE SCOPE`, and more of these after a semicolon or on the next line. Scopes are "
+        "`state:read:SERVICE`, `actor:send:SERVICE`, `topic:send:TOPIC` (or `*` for all of a kind) and `ops`.",
+        section="api",
+        secret=True,
+    )
+    api_tokens_file: str = _setting("", "A file with such lines; `#` begins a remark.", section="api")
+    api_jwt_key: str = _setting(
+        "",
+        "The secret (HS256, 32 bytes or more) or PEM public key (RS256, ES256, EdDSA) that JSON web tokens are checked "
+        "with. They need `exp`, and their scopes in `scope` or `scopes`.",
+        section="api",
+        secret=True,
+    )
+    api_jwt_key_file: str = _setting("", "A file with that key.", section="api")
+    api_jwt_audience: str = _setting(
+        "", "What a web token's `aud` must contain; none: it is not looked at.", section="api"
+    )
+    api_jwt_issuer: str = _setting("", "What a web token's `iss` must be; none: it is not looked at.", section="api")
+    api_peer_token: str = _setting(
+        "",
+        "What workers show each other when they forward requests; the same for all of an app. None: they pass on the "
+        "client's own token.",
+        section="api",
+        secret=True,
+    )
+    api_tls_cert: str = _setting("", "A PEM file with the API's certificate: then it speaks HTTPS only.", section="api")
+    api_tls_key: str = _setting("", "A PEM file with the key of that certificate.", section="api")
+    api_tls_ca: str = _setting(
+        "",
+        "A PEM file with the authorities that sign the workers' certificates; none: those of the system.",
+        section="api",
+    )
+    api_cors: str = _setting(
+        "",
+        "Origins whose pages may use the API from browsers, with commas between them; none: no other.",
+        section="api",
+    )
+    api_page: int = _setting(1000, "The largest page, and the largest batch.", section="api")
+    api_max_bytes: int = _setting(4 << 20, "The largest body of a request, and of an answer, in bytes.", section="api")
+    api_timeout: float = _setting(
+        10.0, "How long a request may take, in seconds; also how long one waits for `min_position`.", section="api"
+    )
+    api_concurrency: int = _setting(
+        128, "How many requests are answered at the same time; more get 429.", section="api"
+    )
+    api_scans: int = _setting(8, "How many of these may be scans and batches.", section="api")
+    api_watchers: int = _setting(200, "How many streams of changes may be open at the same time.", section="api")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ApiSettings, KafkaSettings):
     """How an app runs. None of it changes what its services compute."""
 
     broker: str = _setting(
         "embedded://",
-        "Where the log is: `embedded://` for the durable log inside the worker, under `data`.",
+        "Where the log is: `embedded://` for the durable log inside the worker, under `data`, or "
+        "`kafka://HOST:PORT[,HOST:PORT]`.",
         section="log",
     )
     data: Path = _setting(  # noqa: RUF009  a path cannot change in place
@@ -55,12 +193,18 @@ class Settings:
         section="state",
     )
     store_memory_mb: int = _setting(
-        128, "Memory for RocksDB's caches and write buffers, over all stores of a worker, in MiB.", section="state"
+        192, "Memory for RocksDB's caches and write buffers, over all stores of a worker, in MiB.", section="state"
     )
     flush_seconds: float = _setting(
         10.0,
         "How often stores are written to disk, which bounds what a start after a crash must replay.",
         section="state",
+    )
+    allow_dropped: Literal["off", "on"] = _setting(
+        "off",
+        "`on`: remove what states hold that the code no longer declares. Otherwise a worker does not start over such.",
+        section="state",
+        switch=True,
     )
     commit_interval: float = _setting(
         0.2, "Seconds between the commits of a task: how long results wait before others see them.", section="engine"
@@ -79,11 +223,52 @@ class Settings:
         "Seconds between a task's messages about event time to the services that read its output.",
         section="engine",
     )
+    stall_seconds: float = _setting(
+        30.0,
+        "How long an input may stand still, though the log has more of it, before it is read anew.",
+        section="engine",
+    )
+    checkpoint_interval: float = _setting(
+        0.0, "Seconds between checkpoints; 0: only when they are asked for.", section="checkpoints"
+    )
+    checkpoint_storage: str = _setting(
+        "",
+        "Where checkpoints and savepoints are kept: a path, `file://PATH`, `s3://BUCKET/PATH`, or what else fsspec "
+        "knows; each app has its own folder there. Empty: under `data`. Workers on several machines need one that all "
+        "of them reach.",
+        section="checkpoints",
+    )
+    checkpoint_keep: int = _setting(
+        3, "How many complete checkpoints are kept. Savepoints stay until somebody deletes them.", section="checkpoints"
+    )
+    checkpoint_timeout: float = _setting(
+        300.0, "After so many seconds a checkpoint that is not complete is given up.", section="checkpoints"
+    )
+    processes: int = _setting(
+        1,
+        "How many processes a worker starts, each with a share of the tasks and with caches of its own. More than one "
+        "needs a broker.",
+        section="worker",
+    )
     drain_seconds: float = _setting(
         5.0, "How long a worker that stops waits for handlers that are under way, in seconds.", section="worker"
     )
+    tables: str = _setting(
+        "",
+        "Where Spark jobs keep tables and their checkpoints, each app its own below it: a directory, or a URL that "
+        "Spark can write to; none: beside the app's data.",
+        section="spark",
+    )
+    spark_master: str = _setting(
+        "local[*]",
+        "Where Spark jobs run: `local[N]` in the command itself, or a cluster's master URL.",
+        section="spark",
+    )
     metrics: str = _setting(
-        "", "HOST:PORT at which the worker answers with Prometheus metrics; empty: nowhere.", section="worker"
+        "",
+        "HOST:PORT at which the worker answers with Prometheus metrics; empty: nowhere. Of several processes each "
+        "takes the next port.",
+        section="worker",
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "How much the worker logs: `debug`, `info`, `warning` or `error`.", section="worker"
@@ -161,18 +346,50 @@ def _impossible(name: str, source: Source, what: str, value: Any) -> SettingsErr
 
 _LEAST: Mapping[str, float] = {
     "partitions": 1,
+    "processes": 1,
     "commit_changes": 1,
     "buffer_records": 1,
     "cache_entries": 1000,
     "store_memory_mb": 1,
     "retention_hours": 0,
     "drain_seconds": 0,
+    "checkpoint_interval": 0,
+    "checkpoint_keep": 1,
+    "kafka_replication": -1,
+    "kafka_max_request_bytes": 10_000,
+    "kafka_transaction_timeout": 1,
+    "kafka_session_timeout": 1,
+    "api_page": 1,
+    "api_max_bytes": 10_000,
+    "api_concurrency": 1,
+    "api_scans": 1,
+    "api_watchers": 0,
 }
-_ABOVE_ZERO = ("commit_interval", "slice_ms", "flush_seconds", "progress_interval")
+_ABOVE_ZERO = (
+    "commit_interval",
+    "slice_ms",
+    "flush_seconds",
+    "progress_interval",
+    "stall_seconds",
+    "checkpoint_timeout",
+    "kafka_connect_timeout",
+    "kafka_request_timeout",
+    "api_timeout",
+)
 _CHOICES: Mapping[str, tuple[str, ...]] = {
+    "allow_dropped": ("off", "on"),
+    "kafka_tls": ("off", "on"),
+    "kafka_sasl_mechanism": ("", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "kafka_compression": ("none", "gzip", "snappy", "lz4", "zstd"),
+    "api_insecure": ("off", "on"),
     "store": ("rocksdb", "memory"),
     "log_level": ("debug", "info", "warning", "error"),
 }
+
+
+_ADDRESSES: Mapping[str, str] = {"metrics": "127.0.0.1:9464", "api": "127.0.0.1:8000", "advertise": "10.0.0.7:8000"}
+_ADDRESS = r"([^/,:@\s\[\]]+|\[[0-9A-Fa-f:.]+\]):\d+"
+_BROKER = re.compile(rf"embedded://.*|kafka://{_ADDRESS}(,{_ADDRESS})*")
 
 
 def _check(values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
@@ -187,9 +404,12 @@ def _check(values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
             raise refuse(name, "must be more than 0")
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
-            raise refuse(name, f"must be one of {', '.join(choices)}")
-    if not values["broker"].startswith("embedded://"):
-        raise refuse("broker", "must be embedded:// (the log is under --data) or embedded://DIR")
-    host, _, port = values["metrics"].rpartition(":")
-    if values["metrics"] and not (host and port.isdecimal() and int(port) < 65536):
-        raise refuse("metrics", "must be HOST:PORT, for example 127.0.0.1:9464")
+            raise refuse(name, f"must be one of {', '.join(filter(None, choices))}")
+    if not _BROKER.fullmatch(values["broker"]):
+        raise refuse("broker", "must be embedded:// (the log is under --data), embedded://DIR or kafka://HOST:PORT")
+    for name, example in _ADDRESSES.items():
+        host, _, port = values[name].rpartition(":")
+        if values[name] not in ("", "off") and not (host and port.isdecimal() and int(port) < 65536):
+            raise refuse(name, f"must be HOST:PORT, for example {example}")
+    if bool(values["api_tls_cert"]) != bool(values["api_tls_key"]):
+        raise SettingsError("HTTPS needs both: a certificate (api_tls_cert) and its key (api_tls_key)")

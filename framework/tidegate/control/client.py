@@ -15,6 +15,7 @@ from tidegate.control.messages import (
     Append,
     Appended,
     AppendedRecord,
+    CheckpointTaken,
     Entries,
     Failure,
     Goodbye,
@@ -28,6 +29,7 @@ from tidegate.control.messages import (
     ServicesFound,
     ServiceStatus,
     StatePage,
+    TakeCheckpoint,
     Timers,
     Topics,
     TopicsFound,
@@ -75,6 +77,7 @@ class Connection:
     def __init__(self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address = address
         self.app = ""
+        self.run = ""
         self._reader, self._writer = reader, writer
         self._turn = asyncio.Lock()
         self._next = self._listen()
@@ -86,7 +89,7 @@ class Connection:
                 welcome = await self._ask(Hello(VERSION), Welcome)
         except TimeoutError:
             raise OwnerSilentError(str(self.address), HELLO_SECONDS) from None
-        self.app = welcome.app
+        self.app, self.run = welcome.app, welcome.run
 
     async def close(self) -> None:
         self._next.cancel()
@@ -114,6 +117,9 @@ class Connection:
 
     async def reset(self, request: Reset) -> ResetDone:
         return await self._ask(request, ResetDone)
+
+    async def checkpoint(self, request: TakeCheckpoint) -> CheckpointTaken:
+        return await self._ask(request, CheckpointTaken)
 
     async def _ask(self, request: Request, kind: type[A]) -> A:
         async with self._turn:

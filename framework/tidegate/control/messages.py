@@ -25,6 +25,8 @@ __all__ = (
     "Append",
     "Appended",
     "AppendedRecord",
+    "CheckpointTaken",
+    "Done",
     "Entries",
     "Failure",
     "Goodbye",
@@ -38,6 +40,7 @@ __all__ = (
     "Services",
     "ServicesFound",
     "StatePage",
+    "TakeCheckpoint",
     "TaskStatus",
     "Timers",
     "TopicStatus",
@@ -115,7 +118,15 @@ class Reset(Struct, tag="reset"):
     everything: bool = False
 
 
-Request = Hello | Append | Topics | Services | Entries | Timers | Items | Reset
+class TakeCheckpoint(Struct, tag="checkpoint"):
+    """Take a checkpoint, or a savepoint of this name; then stop, if asked to."""
+
+    name: str | None = None
+    stop: bool = False
+    timeout: float | None = None
+
+
+Request = Hello | Append | Topics | Services | Entries | Timers | Items | Reset | TakeCheckpoint
 
 
 # ----------------------------------------------------------------------------------------------------------- answers
@@ -129,6 +140,8 @@ class Welcome(Struct, tag="welcome"):
     pid: int
     command: str
     started: int
+    run: str = "1"
+    """Which of the app's runs it works for."""
 
 
 class Failure(Struct, tag="failure"):
@@ -168,6 +181,8 @@ class TaskStatus(Struct):
     watermark: int
     waiting: int
     """Handlers that have begun and not ended."""
+    worker: str = ""
+    """Who runs it, where that is known."""
 
 
 class ServiceStatus(Struct):
@@ -193,7 +208,13 @@ class ResetDone(Struct, tag="reset"):
     """The topics that were emptied or removed."""
 
 
-Answer = Welcome | Failure | Goodbye | Appended | TopicsFound | ServicesFound | StatePage | OperatorItems | ResetDone
+class CheckpointTaken(Struct, tag="checkpoint"):
+    epoch: int
+
+
+Done = Appended | TopicsFound | ServicesFound | StatePage | OperatorItems | ResetDone | CheckpointTaken
+"""What a request was answered with that was carried out."""
+Answer = Welcome | Failure | Goodbye | Done
 
 
 # ------------------------------------------------------------------------------------------------------------ frames

@@ -11,6 +11,8 @@ from tidegate.control.messages import (
     Append,
     Appended,
     AppendedRecord,
+    CheckpointTaken,
+    Done,
     Entries,
     Items,
     OperatorItems,
@@ -20,6 +22,7 @@ from tidegate.control.messages import (
     ServicesFound,
     ServiceStatus,
     StatePage,
+    TakeCheckpoint,
     TaskStatus,
     Timers,
     Topics,
@@ -32,7 +35,7 @@ from tidegate.errors import UnknownNameError, UnknownTopicError, UsageError
 from tidegate.logs.base import Log, NewRecord, TopicPartition, TopicSpec
 from tidegate.query.views import ServiceView
 
-__all__ = ("Operations", "Owned", "Owner")
+__all__ = ("Described", "Operations", "Owned", "Owner", "by_partition", "describe_topics")
 
 
 class Owned(Protocol):
@@ -48,11 +51,14 @@ class Owned(Protocol):
     def tasks(self) -> Mapping[str, Task]:
         """Those that run here, by name."""
 
-    async def view(self, service: str) -> ServiceView:
-        """Its committed state, once it is recovered."""
+    async def view(self, service: str, key: bytes | None = None) -> ServiceView:
+        """Its committed state, once it is recovered; with a key, perhaps only that of the key's task."""
 
     async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
         """Start anew. Returns the topics that were emptied."""
+
+    async def checkpoint(self, name: str | None = None, *, stop: bool = False, timeout: float | None = None) -> int:
+        """Take a checkpoint, or a savepoint of this name, and then stop if asked to. Returns its number."""
 
 
 class Operations(Protocol):
@@ -74,6 +80,8 @@ class Operations(Protocol):
 
     async def reset(self, request: Reset) -> ResetDone: ...
 
+    async def checkpoint(self, request: TakeCheckpoint) -> CheckpointTaken: ...
+
 
 class Owner:
     """Operations of the process that owns the log."""
@@ -82,8 +90,8 @@ class Owner:
         self._owned = owned
 
     async def answer(
-        self, request: Append | Topics | Services | Entries | Timers | Items | Reset
-    ) -> Appended | TopicsFound | ServicesFound | StatePage | OperatorItems | ResetDone:
+        self, request: Append | Topics | Services | Entries | Timers | Items | Reset | TakeCheckpoint
+    ) -> Done:
         match request:
             case Append():
                 return Appended(dict(await self.append(request.topic, request.records)))
@@ -99,10 +107,12 @@ class Owner:
                 return await self.items(request)
             case Reset():
                 return await self.reset(request)
+            case TakeCheckpoint():
+                return await self.checkpoint(request)
 
     async def topics(self) -> list[TopicStatus]:
         async with self._owned.gate.together():
-            return await describe_topics(self._owned.log)
+            return await describe_topics(self._owned.log, (await self._owned.log.topics()).values())
 
     async def append(self, topic: str, records: list[AppendedRecord]) -> Mapping[int, int]:
         log = self._owned.log
@@ -112,7 +122,7 @@ class Owner:
                 raise UnknownTopicError(topic, await log.topics())
             writer = await log.writer()
             try:
-                ends = await writer.append(_by_partition(spec, records))
+                ends = await writer.append(by_partition(spec, records))
             finally:
                 await writer.close()
         return {source.partition: end for source, end in ends.items()}
@@ -130,7 +140,7 @@ class Owner:
 
     async def entries(self, request: Entries) -> StatePage:
         async with self._owned.gate.together():
-            view = await self._view(request.service)
+            view = await self._view(request.service, request.key)
             page = await view.entries(
                 request.state, key=request.key, prefix=request.prefix, after=request.after, limit=request.limit
             )
@@ -138,7 +148,7 @@ class Owner:
 
     async def timers(self, request: Timers) -> StatePage:
         async with self._owned.gate.together():
-            view = await self._view(request.service)
+            view = await self._view(request.service, request.key)
             return StatePage(await view.timers(request.key, after=request.after, limit=request.limit))
 
     async def items(self, request: Items) -> OperatorItems:
@@ -148,41 +158,43 @@ class Owner:
     async def reset(self, request: Reset) -> ResetDone:
         return ResetDone(await self._owned.reset(outputs=request.outputs, everything=request.everything))
 
-    async def _view(self, service: str) -> ServiceView:
+    async def checkpoint(self, request: TakeCheckpoint) -> CheckpointTaken:
+        epoch = await self._owned.checkpoint(request.name, stop=request.stop, timeout=request.timeout)
+        return CheckpointTaken(epoch)
+
+    async def _view(self, service: str, key: bytes | None = None) -> ServiceView:
         if service not in self._owned.plan.services:
             raise UnknownNameError("service", service, self._owned.plan.services)
-        return await self._owned.view(service)
+        return await self._owned.view(service, key)
 
 
-async def describe_topics(log: _Described) -> list[TopicStatus]:
-    """All topics of a log."""
-    found = []
-    for name, spec in sorted((await log.topics()).items()):
-        sources = [TopicPartition(name, number) for number in range(spec.partitions)]
-        starts, ends = await log.start_offsets(sources), await log.end_offsets(sources)
-        found.append(
-            TopicStatus(
-                name,
-                spec.partitions,
-                spec.compact,
-                spec.retention_ms,
-                spec.retention_bytes,
-                [starts[source] for source in sources],
-                [ends[source] for source in sources],
-            )
+async def describe_topics(log: Described, specs: Iterable[TopicSpec]) -> list[TopicStatus]:
+    """How far these topics reach, by their names."""
+    sources = {spec: [TopicPartition(spec.name, number) for number in range(spec.partitions)] for spec in specs}
+    every = [source for partitions in sources.values() for source in partitions]
+    starts, ends = await log.start_offsets(every), await log.end_offsets(every)
+    return [
+        TopicStatus(
+            spec.name,
+            spec.partitions,
+            spec.compact,
+            spec.retention_ms,
+            spec.retention_bytes,
+            [starts[source] for source in partitions],
+            [ends[source] for source in partitions],
         )
-    return found
+        for spec, partitions in sorted(sources.items(), key=lambda item: item[0].name)
+    ]
 
 
-class _Described(Protocol):
+class Described(Protocol):
     """A log, or an observer of one."""
 
-    async def topics(self) -> Mapping[str, TopicSpec]: ...
     async def start_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
 
-def _by_partition(spec: TopicSpec, records: list[AppendedRecord]) -> dict[TopicPartition, list[NewRecord]]:
+def by_partition(spec: TopicSpec, records: list[AppendedRecord]) -> dict[TopicPartition, list[NewRecord]]:
     grouped: dict[TopicPartition, list[NewRecord]] = {}
     for partition, key, value, timestamp, headers in records:
         if not 0 <= partition < spec.partitions:

@@ -27,6 +27,7 @@ from tidegate.control.messages import (
     read_frame,
 )
 from tidegate.control.operations import Owner
+from tidegate.engine.runs import FIRST
 from tidegate.errors import OwnerError, TidegateError
 
 __all__ = ("ControlServer", "ServerState")
@@ -47,9 +48,9 @@ class ServerState(enum.Enum):
 
 
 class ControlServer:
-    def __init__(self, app: str, owner: Owner, directory: Path) -> None:
+    def __init__(self, app: str, owner: Owner, directory: Path, *, run: str = FIRST.id) -> None:
         self.state = ServerState.CLOSED
-        self._app, self._owner, self._directory = app, owner, directory
+        self._app, self._owner, self._directory, self._run = app, owner, directory, run
         self._server: asyncio.Server | None = None
         self._address: Address | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -134,7 +135,7 @@ class ControlServer:
                 f"use the same version of Tidegate for both.",
             )
         address = self._address
-        return Welcome(VERSION, self._app, address.pid, address.command, address.started)
+        return Welcome(VERSION, self._app, address.pid, address.command, address.started, self._run)
 
 
 async def _until_closed(reader: asyncio.StreamReader) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+from tidegate.engine.commits import Commits
 from tidegate.engine.markers import CommitMarker, encode_marker, encode_progress
 from tidegate.engine.metrics import TaskMetrics
 from tidegate.engine.outputs import Emitted, group
@@ -22,7 +23,8 @@ from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import TimerQueue
 from tidegate.faults import fault_point
 from tidegate.logs.base import NewRecord, Records, TopicPartition, Writer
-from tidegate.state.base import Change, Store, StorePosition
+from tidegate.logs.records import Columns
+from tidegate.state.base import Change, Changes, Store, StorePosition
 from tidegate.state.layout import MARKER
 from tidegate.time.progress import Progress
 
@@ -33,12 +35,14 @@ __all__ = ("Committer", "Frozen")
 class Frozen:
     """The contents of a commit."""
 
-    changes: list[Change]
+    changes: Changes
     local: list[Change]
     """For the store only: what follows from the changes."""
     outputs: dict[TopicPartition, list[NewRecord]]
     marker: CommitMarker
     progress: Progress | None
+    notices: list[NewRecord]
+    """More for the control topic."""
     now: int
     started: float = field(default_factory=perf_counter)
 
@@ -53,17 +57,23 @@ class Committer:
         writer: Writer,
         emitted: list[Emitted],
         metrics: TaskMetrics,
+        commits: Commits | None = None,
     ) -> None:
         self._plan, self._space, self._queues, self._store = plan, space, queues, store
         self._writer, self._emitted, self._metrics = writer, emitted, metrics
+        self._announced = commits or Commits()
         self.sent: dict[TopicPartition, int] = {}
         """Per output partition, the position after the last record of ours."""
+        self.also: list[Change] = []
+        """For the next commit, besides what handlers have changed."""
         self.commits = 0
         """How many there were."""
 
-    def freeze(self, marker: CommitMarker, progress: Progress | None, now: int) -> Frozen:
+    def freeze(
+        self, marker: CommitMarker, progress: Progress | None, now: int, notices: list[NewRecord] | None = None
+    ) -> Frozen:
         """Step 1."""
-        changes: list[Change] = []
+        changes, self.also = Changes(self.also), []
         local: list[Change] = []
         self._space.timers.freeze_queue(local)
         for cells in self._space.all:
@@ -73,19 +83,28 @@ class Committer:
         outputs = group(self._emitted)
         self._emitted.clear()
         fault_point("commit.frozen")
-        return Frozen(changes=changes, local=local, outputs=outputs, marker=marker, progress=progress, now=now)
+        return Frozen(
+            changes=changes,
+            local=local,
+            outputs=outputs,
+            marker=marker,
+            progress=progress,
+            notices=notices or [],
+            now=now,
+        )
 
     async def commit(self, frozen: Frozen) -> float:
         """Steps 2 to 4. Returns the seconds of the loop that this took."""
         started = perf_counter()
-        marker = (MARKER, encode_marker(frozen.marker))
+        changes, marker = frozen.changes, (MARKER, encode_marker(frozen.marker))
         records: dict[TopicPartition, Sequence[NewRecord]] = dict(frozen.outputs)
-        records[self._plan.changelog] = [(key, value, frozen.now, ()) for key, value in (*frozen.changes, marker)]
+        records[self._plan.changelog] = Columns([*changes.places, MARKER], [*changes.values, marker[1]], frozen.now)
         spent = perf_counter() - started
         fault_point("commit.appending")
         positions = await self._writer.append(records, self._with_progress(frozen))
         fault_point("commit.appended")
         started = perf_counter()
+        self._metrics.changes.inc(len(frozen.changes))
         self._apply(frozen, marker, positions[self._plan.changelog])
         self._count(frozen)
         fault_point("commit.applied")
@@ -96,26 +115,28 @@ class Committer:
 
         def then(positions: Mapping[TopicPartition, int]) -> Records:
             self.sent.update({source: at for source, at in positions.items() if source != self._plan.changelog})
-            if frozen.progress is None:
-                return {}
-            known = frozen.progress
-            progress = Progress(sender=known.sender, watermark=known.watermark, idle=known.idle, sent=dict(self.sent))
-            raw = encode_progress(progress, frozen.marker.run, frozen.marker.epoch)
-            return {self._plan.control: [(self._plan.id.encode(), raw, frozen.now, ())]}
+            told = [*frozen.notices, *([] if frozen.progress is None else [self._progress(frozen, frozen.progress)])]
+            return {self._plan.control: told} if told else {}
 
         return then
+
+    def _progress(self, frozen: Frozen, known: Progress) -> NewRecord:
+        progress = Progress(sender=known.sender, watermark=known.watermark, idle=known.idle, sent=dict(self.sent))
+        raw = encode_progress(progress, frozen.marker.run, frozen.marker.epoch)
+        return self._plan.id.encode(), raw, frozen.now, ()
 
     def _apply(self, frozen: Frozen, marker: Change, position: int) -> None:
         """Step 4."""
         at = StorePosition(frozen.marker.lineage, position, frozen.now)
-        self._store.apply([*frozen.changes, *frozen.local, marker], at)
+        frozen.changes.extend((*frozen.local, marker))
+        self._store.apply(frozen.changes, at)
         self._space.applied()
         for queue in self._queues.values():
             queue.applied()
+        self._announced.tell(self._plan.id, frozen.changes)
 
     def _count(self, frozen: Frozen) -> None:
         self.commits += 1
         self._metrics.commits.inc()
         self._metrics.commit_seconds.observe(perf_counter() - frozen.started)
-        self._metrics.changes.inc(len(frozen.changes))
         self._metrics.emitted.inc(sum(map(len, frozen.outputs.values())))

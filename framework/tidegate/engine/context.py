@@ -9,19 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.codecs import encode_error
+from tidegate.engine.letters import LETTER_HEADERS, Letter
+from tidegate.engine.mail import Mail
 from tidegate.engine.outputs import Emitted, Output
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import LiveTimers
-from tidegate.errors import UndeclaredOutputError
+from tidegate.errors import MissingKeyError, UndeclaredOutputError, UsageError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
-from tidegate.functions.service import Bound, ServiceDefinition
+from tidegate.functions.service import OWN_KEY, Bound, ServiceDefinition
 from tidegate.keys import decode_key, encode_key
-from tidegate.logs.base import Headers, LogRecord, TopicPartition
+from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
-from tidegate.state.live import (
-    Live,
-    LiveOperator,
-)
+from tidegate.state.live import Live, LiveOperator, Single, only_simple
 from tidegate.state.overlay import Cells, Entry, Journal, PrivateCells
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
@@ -62,13 +61,14 @@ class TaskContext(Context):
         outputs: dict[str, Output],
         emitted: list[Emitted],
         stamp: Stamp,
+        mail: Mail,
         clock: Clock,
         time: TaskTime,
         opened: Any,
     ) -> None:
         self._definition, self._info, self._outputs, self._clock, self._time = definition, info, outputs, clock, time
         self._default = next(iter(outputs.values()), None)
-        self.stamp = stamp
+        self.stamp, self.mail = stamp, mail
         self._shared_emitted = emitted
         self.emitted = emitted
         self.journal = Journal(clock.now, lambda: time.age, careful=space.careful)
@@ -76,21 +76,35 @@ class TaskContext(Context):
         self._live: list[Live] = list(self._objects.values())
         self.parts: list[Live] = [part for live in self._live for part in live.parts]
         """What must forget, before each record, what it has seen."""
+        self.only_state = only_simple(self._live)
+        """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
         self.mutable = space.careful or any(cells.mutable for cells in space.all)
         """Whether anything must be encoded when a handler ends."""
-        self._timers = LiveTimers(info.service, definition.handles_timer, space.timers, self.journal, clock)
+        self._witness = next((live for live in self._live if isinstance(live, Single)), None)
+        """A state that, once it has been looked at, shows that the key belongs in this task: see `StateSpace`."""
+        timeless = all(topic.mailbox for topic in definition.inputs)
+        self._timers = LiveTimers(
+            info.service, definition.handles_timer, space.timers, self.journal, clock, timeless=timeless
+        )
         self.timers_set: list[Entry] = self._timers.set
         """What the running handler has set; always the same list."""
         self.bound: Bound | None = None
         if definition.forward is None:
             self.bound = definition.bind(self._objects, opened)
         self.private: dict[Cells, PrivateCells] | None = None
+        self._parted_in = stamp.headers
         # The current record.
         self.record: LogRecord | None = None
         self.source: TopicPartition | None = None
-        self.is_late = False
+        self.is_late: bool | None = False
+        """None: nobody has asked yet, and no time has passed since it was taken up."""
         self.fired: Timer | None = None
-        self.mark = 0
+        self.mark: int | None = None
+        """Where its outputs begin among those of others; None: it has none yet."""
+        self.letter: Letter | None = None
+        """The message that is being handled, if it is one;"""
+        self.answer: bytes | None = None
+        """and what was replied to it."""
 
     # -- for the engine ----------------------------------------------------------------------------------------------
     def begin(
@@ -104,7 +118,7 @@ class TaskContext(Context):
     ) -> None:
         self.record, self.source, self.is_late, self.fired = record, source, late, fired
         self.journal.key, self.journal.timestamp = key, timestamp
-        self.mark = len(self.emitted)
+        self.mark = None
         for part in self.parts:
             part.seen = None
 
@@ -115,7 +129,8 @@ class TaskContext(Context):
             self._leave()
             return
         self.journal.rollback()
-        del self.emitted[self.mark :]
+        if self.mark is not None:
+            del self.emitted[self.mark :]
 
     def part(self) -> None:
         """The handler suspends: what it did so far becomes its own, and the shared state is as before it."""
@@ -136,8 +151,11 @@ class TaskContext(Context):
             if not cells.mutable or entry.expires != expires:
                 mine.mark(copies[entry])
         self.timers_set[:] = [copies[entry] for entry in self.timers_set]
-        self.emitted, own = self._shared_emitted[self.mark :], self._shared_emitted
-        del own[self.mark :]
+        shared = self._shared_emitted
+        mark = len(shared) if self.mark is None else self.mark
+        self.emitted, shared[mark:] = shared[mark:], []
+        self.is_late, self.mark = self.late, 0
+        self._parted_in = self.stamp.headers
         self.journal.rollback()
         self.journal.undo[:] = undo
         for live in self._live:
@@ -155,11 +173,17 @@ class TaskContext(Context):
             if mine not in apart:
                 mine.merge()
         emitted = self.emitted
+        if self._parted_in is not self.stamp.headers:  # what it emitted meanwhile is committed in another epoch
+            emitted = [self._stamped(record) for record in emitted]
         self._leave()
         self.emitted.extend(emitted)
         for live in operators:
             live.redo()
         self.journal.settle()
+
+    def _stamped(self, emitted: Emitted) -> Emitted:
+        target, (key, value, timestamp, headers) = emitted
+        return target, (key, value, timestamp, (*headers[:-1], *self.stamp.headers))
 
     def _leave(self) -> None:
         """Back to the shared cells."""
@@ -189,6 +213,8 @@ class TaskContext(Context):
 
     @property
     def late(self) -> bool:
+        if self.is_late is None:
+            self.is_late = self.journal.timestamp <= self._time.watermark
         return self.is_late
 
     @property
@@ -197,7 +223,9 @@ class TaskContext(Context):
 
     @property
     def headers(self) -> Headers:
-        return () if self.record is None else own_headers(self.record)
+        if self.record is None:
+            return ()
+        return tuple(header for header in own_headers(self.record) if header[0] not in LETTER_HEADERS)
 
     @property
     def origin(self) -> Origin | None:
@@ -227,37 +255,84 @@ class TaskContext(Context):
         output = self._default if to is None else self._outputs.get(_name(to))
         if output is None:
             raise UndeclaredOutputError(self._info.service, _name(to), self._outputs)
-        if not output.check(value):
+        if type(value) is not output.exact and not output.check(value):
             raise encode_error(output.codec, value)
+        encode = output.encode  # in a variable of its own: called as an attribute, it would be looked up as a method
         try:
-            raw = output.encode(value)
+            raw = encode(value)
         except output.codec.encode_failures as error:
             raise encode_error(output.codec, value, error) from error
         journal = self.journal
+        target: TopicPartition | None = None
         if key is not None:
             key_bytes = encode_key(key)
         elif output.key_of is not None:
             key_bytes = output.key_of(value)
         else:
             key_bytes = journal.key
+            if self._witness is not None and self._witness.seen is not None:
+                target = output.beside
         when = journal.timestamp if timestamp is None else to_instant(timestamp)
         stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
         if headers or len(raw) + len(key_bytes) > output.large:
             check_headers(headers)
             check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
-        self.emitted.append((output.sources[output.place(key_bytes)], key_bytes, raw, when, stamp))
+        if target is None:
+            target = output.sources[output.place(key_bytes)]
+        emitted = self.emitted
+        if self.mark is None:
+            self.mark = len(emitted)
+        emitted.append((target, (key_bytes, raw, when, stamp)))
+
+    def tell(
+        self,
+        service: Any,
+        key: Any,
+        message: Any,
+        *,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> None:
+        when = self.journal.timestamp if timestamp is None else to_instant(timestamp)
+        self.put(*self.mail.told(_name(service), key, message, when, headers))
+
+    def reply(self, value: Any) -> None:
+        if self.answer is not None and self.letter is not None:
+            raise UsageError(f"a handler of {self._info.service!r} replies twice to {self.letter.name!r}: reply once")
+        self.answer = self.mail.encode_reply(self.letter, value)
+
+    def take_up(self, letter: Letter) -> None:
+        """A message is about to be handled."""
+        self.letter, self.answer = letter, None
+
+    def put_down(self) -> bytes | None:
+        """It is handled. Returns what was replied."""
+        self.letter = None
+        return self.answer
+
+    def put(self, target: TopicPartition, record: NewRecord) -> None:
+        """A record that leaves with what the handler does."""
+        if self.mark is None:
+            self.mark = len(self.emitted)
+        self.emitted.append((target, record))
+
+    def state(self, name: str) -> Any:
+        """A state of the current key, by its name."""
+        return self._objects[name]
 
     def forward(self, key: Any) -> None:
-        """Send the current record on as it is, under another key."""
+        """Send the current record on as it is, under another key, or OWN_KEY."""
         output, record, source = self._default, self.record, self.source
         if output is None or record is None or source is None:
             raise UndeclaredOutputError(self._info.service, "its internal topic", self._outputs)
-        key_bytes = encode_key(key)
+        key_bytes = record.key if key is OWN_KEY else encode_key(key)
+        if key_bytes is None:
+            raise MissingKeyError(source.topic)
         where = f"{source.topic}:{source.partition}:{record.offset}".encode()
-        headers = (*self.headers, (ORIGIN_HEADER, where), *self.stamp.headers)
+        headers = (*own_headers(record), (ORIGIN_HEADER, where), *self.stamp.headers)
         check_size(output.topic.name, (key_bytes, record.value, 0, headers), output.limit)
         target = output.sources[output.place(key_bytes)]
-        self.emitted.append((target, key_bytes, record.value, self.journal.timestamp, headers))
+        self.emitted.append((target, (key_bytes, record.value, self.journal.timestamp, headers)))
 
 
 def own_headers(record: LogRecord) -> Headers:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
+from tidegate.engine.commits import Commits
 from tidegate.engine.metrics import Metrics
+from tidegate.engine.snapshots import Snapshots
 from tidegate.engine.stores import Stores
 from tidegate.logs.base import Log
 from tidegate.settings import Settings
@@ -19,8 +21,11 @@ class Environment:
     app: str
     run: str
     """Which life of the app this is; a restore starts another."""
+    confirm_run: Callable[[], Awaitable[None]]
+    """Raises RunOverError if another one has begun."""
     log: Log
     stores: Stores
+    snapshots: Snapshots
     settings: Settings
     clock: Clock
     metrics: Metrics
@@ -28,3 +33,5 @@ class Environment:
     """Something has happened that the engine must look at."""
     cache_limit: int
     """How many decoded values each state of each task may keep."""
+    commits: Commits = field(default_factory=Commits)
+    """Who wants to know of commits."""

@@ -7,6 +7,7 @@ import logging
 import traceback
 
 from tidegate.engine.context import Stamp, TaskContext, origin_of, own_headers
+from tidegate.engine.mail import Mail
 from tidegate.engine.metrics import TaskMetrics
 from tidegate.engine.outputs import Emitted
 from tidegate.engine.work import Work
@@ -14,6 +15,7 @@ from tidegate.errors import (
     DecodeError,
     MisplacedKeyError,
     MissingKeyError,
+    RejectedError,
     ServiceFailedError,
     StorageFullError,
     StoreError,
@@ -42,9 +44,11 @@ class FailureHandling:
         definition: ServiceDefinition,
         dead_letters: TopicDefinition | None,
         stamp: Stamp,
+        mail: Mail,
         metrics: TaskMetrics,
     ) -> None:
         self._definition, self._dead_letters, self._stamp, self._metrics = definition, dead_letters, stamp, metrics
+        self._mail = mail
 
     def decide(self, work: Work, error: BaseException, context: TaskContext) -> Outcome:
         """Carry out the policy, as far as it is not to repeat. ServiceFailedError: it is to stop.
@@ -52,6 +56,10 @@ class FailureHandling:
         A failure of the store or of the disk is nobody's record's fault: no policy gives one up for that."""
         if isinstance(error, StoreError | StorageFullError):
             raise error
+        if isinstance(error, RejectedError) and work.input is not None and work.input.topic.mailbox:
+            logger.info("%s: %s is rejected: %s", self._definition.name, work.where, error)
+            self._mail.give_up(context, work, error)
+            return Outcome.GIVEN_UP
         policy = self._definition.errors
         if isinstance(policy, Retry):
             if work.attempt < policy.times and not isinstance(error, _HOPELESS):
@@ -67,6 +75,7 @@ class FailureHandling:
             self._metrics.dead_letters.inc()
         else:
             raise ServiceFailedError(self._definition.name, work.where, error) from error
+        self._mail.give_up(context, work, error)
         return Outcome.GIVEN_UP
 
     def delay(self, work: Work) -> float:
@@ -80,7 +89,7 @@ class FailureHandling:
         timestamp = work.record.timestamp if work.record is not None else work.timestamp
         target = TopicPartition(topic.name, topic.partition_for(key or b""))
         headers = (*dead_letter_headers(work, error), *self._stamp.headers)
-        return target, key, value, timestamp, headers
+        return target, (key, value, timestamp, headers)
 
 
 def dead_letter_headers(work: Work, error: BaseException) -> Headers:

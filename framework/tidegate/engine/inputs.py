@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.engine.markers import InputMark
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
-from tidegate.time.clock import Clock
+from tidegate.time.clock import MIN_TIME, Clock
 from tidegate.time.progress import OutsideChannel
 
 __all__ = ("Chunk", "Input")
@@ -17,11 +17,17 @@ __all__ = ("Chunk", "Input")
 class Chunk:
     """Records that were read and are being handled, from `index` on."""
 
-    __slots__ = ("index", "input", "position", "records")
+    __slots__ = ("epoch", "index", "input", "mark", "position", "records", "value")
 
-    def __init__(self, input_: Input, records: Sequence[LogRecord], position: int) -> None:
+    def __init__(self, input_: Input, records: Sequence[LogRecord], position: int, epoch: int = 0) -> None:
         self.input, self.records, self.position = input_, records, position
+        self.epoch = epoch
+        """The task must be in this one, or a later one, before it handles any of them."""
         self.index = 0
+        self.value: Any = None
+        """Of the record that is being handled: what its bytes mean;"""
+        self.mark = MIN_TIME
+        """and the watermark that its channel's generator gave for it."""
 
 
 class Input:
@@ -29,6 +35,10 @@ class Input:
         self, topic: TopicDefinition, source: TopicPartition, clock: Clock, channel: OutsideChannel | None
     ) -> None:
         self.topic, self.source, self.channel = topic, source, channel
+        self.outside = channel is not None or topic.carried
+        """No task of this run writes it."""
+        self.own = topic.internal or topic.carried
+        """Made for this run alone: there is nothing of other runs in it."""
         self.codec = topic.codec
         self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
         self.extract = topic.time.extractor(clock, outside=channel is not None)

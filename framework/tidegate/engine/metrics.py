@@ -41,6 +41,7 @@ class Metrics:
         self.lost = Counter("tidegate_lost", "Input offsets that retention removed unread", _LABELS, registry=registry)
         self.watermark = Gauge("tidegate_watermark_ms", "A task's event time", _LABELS, registry=registry)
         self.lag = Gauge("tidegate_lag", "Input offsets that are not handled yet", _LABELS, registry=registry)
+        self.stalled = Gauge("tidegate_stalled", "1: there is input that does not come", _LABELS, registry=registry)
         self.waiting = Gauge("tidegate_waiting_handlers", "Unfinished records and timers", _LABELS, registry=registry)
 
     def of(self, service: str, number: int) -> TaskMetrics:
@@ -64,4 +65,5 @@ class TaskMetrics:
         self.lost = metrics.lost.labels(*labels)
         self.watermark = metrics.watermark.labels(*labels)
         self.lag = metrics.lag.labels(*labels)
+        self.stalled = metrics.stalled.labels(*labels)
         self.waiting = metrics.waiting.labels(*labels)

@@ -5,36 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
-from tidegate.logs.base import Headers, NewRecord, TopicPartition
+from tidegate.logs.base import NewRecord, TopicPartition
 
-__all__ = ("Emitted", "Output", "group")
+__all__ = ("Emitted", "Output", "beside", "group")
 
-Emitted = tuple[TopicPartition, bytes | None, bytes | None, int, Headers]
+Emitted = tuple[TopicPartition, NewRecord]
 """A target and a record for it."""
 
 
 class Output:
     """One output topic, with everything looked up that is the same for each record."""
 
-    __slots__ = ("check", "codec", "encode", "key_of", "large", "limit", "place", "sources", "topic")
+    __slots__ = ("beside", "check", "codec", "encode", "exact", "key_of", "large", "limit", "place", "sources", "topic")
 
-    def __init__(self, topic: TopicDefinition, limit: int) -> None:
-        """`limit`: how large a record the log takes."""
+    def __init__(self, topic: TopicDefinition, limit: int, beside: int | None = None) -> None:
+        """`limit`: how large a record the log takes. `beside`: the partition in which all keys lie that belong in the
+        task, if it is one."""
         self.limit, self.large = limit, limit // 2
         self.topic, self.codec = topic, topic.codec
-        self.check, self.encode = topic.codec.check, topic.codec.encode_raw
+        self.check, self.exact, self.encode = topic.codec.check, topic.codec.exact, topic.codec.encode_raw
         self.place = topic.placement
         self.key_of: Any = topic.key_of if topic.key is not None else None
         self.sources = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+        self.beside = None if beside is None else self.sources[beside]
+
+
+def beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> int | None:
+    """The partition of an output topic that holds all keys which belong in a task of the service, if it is one."""
+    source = service.inputs[0]
+    alike = not source.internal and not topic.internal and source.partitions == topic.partitions
+    return number if alike else None
 
 
 def group(emitted: Iterable[Emitted]) -> dict[TopicPartition, list[NewRecord]]:
     """By target, each in the order in which it was emitted."""
     grouped: dict[TopicPartition, list[NewRecord]] = {}
-    for target, key, value, timestamp, headers in emitted:
-        records = grouped.get(target)
-        if records is None:
-            records = grouped[target] = []
-        records.append((key, value, timestamp, headers))
+    for target, record in emitted:
+        if target in grouped:
+            grouped[target].append(record)
+        else:
+            grouped[target] = [record]
     return grouped

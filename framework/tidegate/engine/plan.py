@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 from tidegate.codecs import codec_for
+from tidegate.engine.letters import REMEMBERED, remembering
+from tidegate.engine.runs import FIRST, Run
+from tidegate.engine.shuffling import Shuffling, changelog_topic, own_key
 from tidegate.errors import DefinitionError
 from tidegate.functions.policies import DeadLetter, Retry
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.settings import Settings
-from tidegate.time.sources import EventTime
+from tidegate.time.sources import BrokerTime
 
-__all__ = ("Plan", "TaskPlan", "dead_letter_topic", "rekeyed")
+__all__ = ("Plan", "TaskPlan", "dead_letter_topic", "mailbox_topic", "reply_topic", "with_mailbox")
+
+_REPLIES_MS: Final = 3_600_000
+"""How long replies are kept. Nobody waits for one so long; it is for whoever looks for what was answered."""
+
+_OF_A_RUN: Final = re.compile(r"run-\d+\.")
+"""How the names of another run's topics go on after the app's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +35,9 @@ class TaskPlan:
 
     definition: ServiceDefinition
     number: int
+    run: Run
+    transactional_id: str
+    """Of its commits: who opens a writer of this name fences the task's former owner."""
     changelog: TopicPartition
     control: TopicPartition
     dead_letters: TopicDefinition | None
@@ -33,6 +47,12 @@ class TaskPlan:
     """The tasks upstream whose progress counts here."""
     has_readers: bool
     """Whether services downstream wait for this task's progress."""
+    mailboxes: Mapping[str, ServiceDefinition]
+    """The services of the app that take messages."""
+    replies: TopicDefinition | None
+    """Where those who ask read what is replied; None: nobody takes messages."""
+    has_outputs: bool
+    """Whether services read what it sends, be it on a way that carries no time."""
 
     @property
     def id(self) -> str:
@@ -53,38 +73,41 @@ def dead_letter_topic(app: str, service: ServiceDefinition) -> TopicDefinition |
     )
 
 
-def rekeyed(app: str, service: ServiceDefinition) -> list[ServiceDefinition]:
-    """The service behind a shuffle: per input topic a service that places its records by the new key."""
-    if service.key_by is None:
-        return [service]
-    shuffles, inputs = [], []
-    partitions = max(topic.partitions for topic in service.inputs)
-    for topic, forward in zip(service.inputs, service.key_by, strict=True):
-        internal = replace(
-            topic,
-            name=f"{app}.{service.name}.{topic.name}.by-key",
-            key=None,
-            key_type=service.key_type,
-            partitions=partitions,
-            time=EventTime(),  # the shuffle has found the time; it is the record's timestamp
-            retention_bytes=None,
-            compact=False,
-            internal=True,
-        )
-        inputs.append(internal)
-        shuffles.append(
-            ServiceDefinition(
-                name=f"{service.name}.{topic.name}.by-key",
-                inputs=(topic,),
-                outputs={internal.name: internal},
-                states={},
-                errors=service.errors,
-                guarantee=service.guarantee,
-                rekeys=service.name,
-                forward=forward,
-            )
-        )
-    return [*shuffles, replace(service, inputs=tuple(inputs), key_by=None)]
+def mailbox_topic(app: str, service: str) -> str:
+    return f"{app}.{service}.mailbox"
+
+
+def with_mailbox(app: str, service: ServiceDefinition) -> ServiceDefinition:
+    """The service with its mailbox among the inputs, and what it remembers of messages among the states. One that takes
+    no messages stays as it is."""
+    if not service.inputs and not service.messages:
+        raise DefinitionError(f"service {service.name!r} handles nothing: write @{service.name}.on(MessageType)")
+    if not service.messages:
+        return service
+    mailbox = TopicDefinition(
+        name=mailbox_topic(app, service.name),
+        codec=codec_for(Any),
+        key_type=service.key_type,
+        partitions=service.inputs[0].partitions if service.inputs else service.partitions,
+        mailbox=True,
+    )
+    return replace(
+        service,
+        inputs=(*service.inputs, mailbox),
+        key_by=None if service.key_by is None else (*service.key_by, own_key),
+        states={**service.states, REMEMBERED: remembering(service.remember_ms)},
+    )
+
+
+def reply_topic(app: str) -> TopicDefinition:
+    return TopicDefinition(
+        name=f"{app}.replies",
+        codec=codec_for(Any),
+        partitions=0,
+        time=BrokerTime(),
+        retention_ms=_REPLIES_MS,
+        internal=True,
+    )
 
 
 class Plan:
@@ -97,12 +120,25 @@ class Plan:
         topics: Iterable[TopicDefinition],
         settings: Settings,
         existing: Mapping[str, TopicSpec],
+        run: Run = FIRST,
+        *,
+        parallelism: Mapping[str, int | None] | None = None,
+        others: Iterable[ServiceDefinition] = (),
     ) -> None:
-        """`existing`: what the log has; a topic that does not say how many partitions it wants takes what is there."""
-        self.app, self._settings, self._existing = app, settings, existing
+        """`existing`: what the log has; a topic that does not say how many partitions it wants takes what is there.
+        `parallelism`: of a run that is about to begin, by service; see `Shuffling`. `others`: services that are told
+        things, but do not run."""
+        self.app, self.run, self._settings, self._existing = app, run, settings, existing
+        self.given = [self._with_topics(declared) for declared in services]
+        """The services before any shuffle, with their topics as they are on the log."""
+        self._shuffling = Shuffling(app, run, existing, parallelism)
         self.services: Mapping[str, ServiceDefinition] = {
-            service.name: service for declared in services for service in rekeyed(app, self._with_topics(declared))
+            service.name: service for declared in self.given for service in self._shuffling.apply(declared)
         }
+        told = {service.name: service for service in (*map(self._with_topics, others), *self.given)}
+        self.mailboxes = {name: service for name, service in told.items() if service.mailbox is not None}
+        """The services that take messages, before any shuffle."""
+        self.replies = self._complete(reply_topic(app)) if self.mailboxes else None
         self.declared = {topic.name: self._complete(topic) for topic in topics}
         self.control = TopicPartition(f"{app}.control", 0)
         for service in self.services.values():
@@ -120,11 +156,18 @@ class Plan:
         return replace(topic, partitions=partitions, retention_ms=retention)
 
     def _with_topics(self, service: ServiceDefinition) -> ServiceDefinition:
+        completed = replace(service, inputs=tuple(map(self._complete, service.inputs)))
+        posted = with_mailbox(self.app, completed)
         return replace(
-            service,
-            inputs=tuple(map(self._complete, service.inputs)),
+            posted,
+            inputs=tuple(map(self._complete, posted.inputs)),
             outputs={name: self._complete(topic) for name, topic in service.outputs.items()},
         )
+
+    def check_placement(self) -> None:
+        """PlacementError: the code wants keys placed otherwise than this run has placed them."""
+        for service in self.given:
+            self._shuffling.check(service)
 
     def _check(self, service: ServiceDefinition) -> None:
         counts = {topic.name: topic.partitions for topic in service.inputs}
@@ -136,12 +179,13 @@ class Plan:
             )
 
     def _find_edges(self) -> dict[str, list[str]]:
-        """From each service to those that read what it emits."""
+        """From each service to those that read what it emits. Messages carry no time, so they make no edges."""
         return {
             sender.name: [
                 reader.name
                 for reader in self.services.values()
-                if {topic.name for topic in reader.inputs} & {topic.name for topic in sender.outputs.values()}
+                if {topic.name for topic in reader.inputs if not topic.mailbox}
+                & {topic.name for topic in sender.outputs.values()}
             ]
             for sender in self.services.values()
         }
@@ -163,19 +207,27 @@ class Plan:
         return TaskPlan(
             definition=service,
             number=number,
-            changelog=TopicPartition(f"{self.app}.{service.name}.changelog", number),
+            run=self.run,
+            transactional_id=self.run.name(self.app, f"{service.name}.{number}"),
+            changelog=TopicPartition(changelog_topic(self.app, self.run, service.name), number),
             control=self.control,
             dead_letters=dead_letter_topic(self.app, service),
-            outside=frozenset(topic.name for topic in service.inputs) - written,
+            outside=frozenset(topic.name for topic in service.inputs if not topic.carried and not topic.mailbox)
+            - written,
             senders=senders,
             has_readers=any((service.name, reader) not in self._feedback for reader in edges[service.name]),
+            mailboxes=self.mailboxes,
+            replies=self.replies,
+            has_outputs=bool(edges[service.name] or self.mailboxes),
         )
 
     # -- topics ------------------------------------------------------------------------------------------------------
-    @property
+    @cached_property
     def topics(self) -> Mapping[str, TopicDefinition]:
         """Topics with data: declared, read, written, internal, dead letters."""
         found = dict(self.declared)
+        posts = (*(service.mailbox for service in self.mailboxes.values()), self.replies)
+        found |= {topic.name: topic for topic in posts if topic is not None}
         for service in self.services.values():
             letters = dead_letter_topic(self.app, service)
             for topic in (*service.inputs, *service.outputs.values(), *((letters,) if letters else ())):
@@ -187,15 +239,37 @@ class Plan:
     @property
     def changelogs(self) -> list[TopicSpec]:
         return [
-            TopicSpec(name=f"{self.app}.{service.name}.changelog", partitions=service.tasks, compact=True)
+            TopicSpec(
+                name=changelog_topic(self.app, self.run, service.name),
+                partitions=service.tasks,
+                compact=True,
+                internal=True,
+            )
             for service in self.services.values()
         ]
 
     @property
+    def forgotten(self) -> list[str]:
+        """Services that have a changelog in this run, and that the code has no more. What begins like this app's name
+        may be of an app with a longer one, which is known by its control topic."""
+        stem, end = self.run.name(self.app, ""), ".changelog"
+        apps = [name.removesuffix("control") for name in self._existing if name.endswith(".control")]
+        others = tuple(app for app in apps if app.startswith(f"{self.app}.") and app != f"{self.app}.")
+        topics = (name for name in self._existing if name.startswith(stem) and name.endswith(end))
+        own = {name.removeprefix(stem).removesuffix(end) for name in topics if not name.startswith(others)}
+        return sorted(name for name in own - self.services.keys() if not _OF_A_RUN.match(name))
+
+    @property
     def specs(self) -> list[TopicSpec]:
         """Everything that must exist before a task opens."""
-        control = TopicSpec(name=self.control.topic, partitions=1, compact=True)
-        return [*(topic.spec for topic in self.topics.values()), *self.changelogs, control]
+        control = TopicSpec(name=self.control.topic, partitions=1, compact=True, internal=True)
+        return [*map(self._spec, self.topics.values()), *self.changelogs, control]
+
+    def _spec(self, topic: TopicDefinition) -> TopicSpec:
+        """Internal topics are trimmed behind the checkpoints, if there are any: time must not remove what is unread.
+        Replies are read by no task, so they are only ever removed by time."""
+        trimmed = topic.internal and topic is not self.replies and self._settings.checkpoint_interval > 0
+        return (replace(topic, retention_ms=None) if trimmed else topic).spec
 
 
 def _back_edges(edges: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:

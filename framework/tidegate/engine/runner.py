@@ -16,6 +16,8 @@ from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+from tidegate.functions.messages import handling
+
 __all__ = ("Runner",)
 
 T = TypeVar("T")
@@ -28,6 +30,7 @@ class Runner:
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
         self._context = contextvars.copy_context()
+        self._context.run(handling.set, name)
         self._handover: asyncio.Future[tuple[Coroutine[Any, Any, Any], Any, Done]] = loop.create_future()
         self._task = loop.create_task(self._serve(), name=name, context=self._context)
         self._closing = False

@@ -32,7 +32,7 @@ class Sender:
         """Send these, and forget them there."""
         self._waiting += emitted
         emitted.clear()
-        if self._waiting and (self._sending is None or self._sending.done()):
+        if self._waiting and self.failure is None and (self._sending is None or self._sending.done()):
             self._sending = asyncio.ensure_future(self._send())
 
     async def _send(self) -> None:
@@ -41,7 +41,7 @@ class Sender:
                 batch, self._waiting = self._waiting, []
                 self._sent.update(await self._writer.append(group(batch)))
         except Exception as error:
-            self.failure = error
+            self.failure = error  # the next commit raises it: a writer that has failed is not used again
         finally:
             self._wake()
 

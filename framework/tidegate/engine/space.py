@@ -6,15 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from murmurhash2 import murmurhash2
+
 from tidegate.codecs import codec_for
 from tidegate.engine.timers import TimerCells
 from tidegate.errors import MisplacedKeyError
 from tidegate.functions.service import ServiceDefinition
-from tidegate.keys import key_hash
+from tidegate.keys import KEY_GROUPS, SEED
 from tidegate.state.base import Store
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import Default
-from tidegate.state.layout import TIMER, hashed_key, keyed_prefix, operator_key
+from tidegate.state.layout import ESCAPED, KEY_END, TIMER, group_prefixes, keyed_prefix, operator_key
 from tidegate.state.live import (
     Live,
     LiveAggregating,
@@ -87,12 +89,13 @@ class StateSpace:
         Only for keys that belong in this task. Whoever sends to an outside topic chooses the partition, and a wrong
         choice would give a key two states. Checked here, once per load, it costs next to nothing."""
         partitions, number, topic = self._partitions, self._number, self._topic
+        groups = group_prefixes(prefix)
 
         def place(key: bytes) -> bytes:
-            hashed = key_hash(key)
+            hashed = murmurhash2(key, SEED) & 0x7FFFFFFF  # `key_hash` and `keyed_key`, without the calls
             if partitions and hashed % partitions != number:
                 raise MisplacedKeyError(topic, number, hashed % partitions, key)
-            return hashed_key(prefix, key, hashed)
+            return groups[hashed % KEY_GROUPS] + key.replace(b"\x00", ESCAPED) + KEY_END
 
         return place
 

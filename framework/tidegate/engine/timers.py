@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from tidegate.codecs import Codec
-from tidegate.errors import UnknownTimerError
+from tidegate.errors import UnknownTimerError, UsageError
 from tidegate.functions.context import TimeDomain, Timer, Timers
 from tidegate.state.base import Change, Store
 from tidegate.state.layout import (
@@ -149,7 +149,11 @@ class LiveTimers(Timers):
         cells: TimerCells,
         journal: Journal,
         clock: Clock,
+        *,
+        timeless: bool = False,
     ) -> None:
+        """`timeless`: the service has no event time."""
+        self._timeless = timeless
         self._service, self._handles, self._journal, self._clock = service, handles, journal, clock
         self._cells: Any = cells
         self.set: list[Entry] = []
@@ -161,6 +165,11 @@ class LiveTimers(Timers):
     def at(self, when: Instant, *, name: str, time: TimeDomain = "event") -> None:
         if not self._handles(name):
             raise UnknownTimerError(self._service, name)
+        if self._timeless and time == "event":
+            raise UsageError(
+                f"service {self._service!r} has no event time: it reads no topic, and messages carry none. Set the "
+                f"timer {name!r} by the clock: time='processing'."
+            )
         entry = self._entry(name)
         self._cells.assign(entry, (DOMAINS[time], to_instant(when)), self._journal)
         self.set.append(entry)

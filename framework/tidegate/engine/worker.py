@@ -1,7 +1,8 @@
-"""The engine of a worker: opens the tasks, reads for them, lets them run, has them commit.
+"""The engine of a worker: reads for its tasks, lets them run, has them commit.
 
 One coroutine works: slices of handlers, task after task, with a turn of the loop in between, and commits when they are
-due. Beside it others read, one for each service: they offer batches to tasks, and stop for those that are full.
+due. Beside it others read, one for each service: they offer batches to tasks, and stop for those that are full. Which
+tasks there are is the roster's business.
 """
 
 from __future__ import annotations
@@ -9,47 +10,44 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from contextlib import suppress
+from functools import partial
 
+from tidegate.engine.barriers import CHECKPOINT_KEY, OWN_PREFIX, CheckpointRecord, decode_checkpoint
+from tidegate.engine.commits import Commits
 from tidegate.engine.environment import Environment
 from tidegate.engine.feed import Feed
 from tidegate.engine.markers import decode_progress
 from tidegate.engine.metrics import Metrics
-from tidegate.engine.plan import Plan, TaskPlan
-from tidegate.engine.recovery import Recovered
+from tidegate.engine.plan import Plan
+from tidegate.engine.roster import Roster, TaskReport
+from tidegate.engine.runs import RUN_KEY, Run, RunWatch, decode_run
+from tidegate.engine.snapshots import NoSnapshots, Snapshots
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task
+from tidegate.engine.watch import Watch
+from tidegate.errors import LogUnavailableError, RunOverError
 from tidegate.logs.base import Log, Reader, TopicPartition
+from tidegate.logs.membership import Alone, Membership
 from tidegate.settings import Settings
-from tidegate.time.clock import Clock, SystemClock
+from tidegate.time.clock import MAX_TIME, Clock, SystemClock
+from tidegate.time.progress import Progress
 
 __all__ = ("Engine", "TaskReport")
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 _COMMIT_SHARE = 5
 """Commits take at most one part in so many of the loop: with many busy tasks the interval stretches."""
-_MEASURE_SECONDS = 2.0
-"""How often the lag is looked at."""
+_AWAY_SECONDS = 0.5
+"""How long to wait before a log that could not be reached is asked again."""
+_LAST_SECONDS = 2.0
+"""How long that may take when a worker stops."""
 _TURNS = 20
 """Turns of the loop in which a handler ends that has nothing to wait for any more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskReport:
-    """What opening a task found."""
-
-    task: str
-    recovered: Recovered
-
-
 class Engine:
-    _shared: Environment
-
     def __init__(
         self,
         plan: Plan,
@@ -57,74 +55,125 @@ class Engine:
         stores: Stores,
         settings: Settings,
         *,
+        membership: Membership | None = None,
         clock: Clock | None = None,
-        run: str = "1",
+        snapshots: Snapshots | None = None,
         until_end: bool = False,
     ) -> None:
         self.plan, self.log, self.settings = plan, log, settings
         self.clock: Clock = clock or SystemClock()
         self.metrics = Metrics()
-        self.stores, self.run_id = stores, run
+        self.commits = Commits()
+        """What the tasks here have committed, for those who listen."""
+        self.stores, self.run_id = stores, plan.run.id
         self.until_end = until_end
         self.tasks: dict[str, Task] = {}
-        self._feeds: list[Feed] = []
+        """Those that run here and now."""
+        self.membership: Membership = membership or Alone()
+        self._run_watch = RunWatch(log, plan.control, plan.run)
+        self.snapshots: Snapshots = snapshots or NoSnapshots()
+        self._barrier: CheckpointRecord | None = None
+        self._caught_up = False
+        """What the control topic says from now on is said while this worker runs."""
+        self._stopped = False
+        """The app has stopped, with a savepoint."""
+        """The newest checkpoint: for tasks that open later."""
+        self._roster = self._new_roster()
+        self._feeds: dict[str, Feed] = {}
         self._control: Reader | None = None
+        self._heard: dict[str, Progress] = {}
+        """What each sending task told last: for readers that open later."""
         self._ends: dict[TopicPartition, int] = {}
+        self.watch = Watch(plan, log, settings, self.clock, self.tasks, self._feeds, self.wake)
         self._awake = asyncio.Event()
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
     async def start(self) -> list[TaskReport]:
         """Create the topics, open the tasks. The log is already started."""
+        self.plan.check_placement()
         await self.log.create(self.plan.specs)
         return await self.open_tasks()
 
     async def open_tasks(self) -> list[TaskReport]:
-        plans = self.plan.tasks
-        self._shared = self._environment(plans)
-        tasks = {plan.id: Task(plan, self._shared) for plan in plans}
-        control = self.plan.control
-        # From here on: every task tells its progress anew when it opens, and what it told in an earlier life is void.
-        position = (await self.log.end_offsets([control]))[control]
-        self._control = self.log.reader()
-        self._control.assign({control: position})
-        self.tasks = tasks
-        opened = await _all(task.open() for task in tasks.values())
-        for name in self.plan.services:
-            own = [task for task in tasks.values() if task.definition.name == name]
-            self._feeds.append(Feed(self.log.reader(), own))
+        """Those that are assigned here."""
+        self._feeds.update({name: Feed(self.log.reader()) for name in self.plan.services})
+        self._roster = self._new_roster()
+        self._barrier, self._caught_up = None, False
+        self.snapshots.forget()
+        await asyncio.to_thread(self.stores.clear_left_behind)
+        await self._catch_up_with_control()
         if self.until_end:
             await self._find_ends()
-        return [TaskReport(task=name, recovered=recovered) for name, recovered in zip(tasks, opened, strict=True)]
+        return await self._roster.start()
 
-    def _environment(self, plans: Sequence[TaskPlan]) -> Environment:
-        return Environment(
+    def _new_roster(self) -> Roster:
+        environment = Environment(
             app=self.plan.app,
             run=self.run_id,
+            confirm_run=partial(self._run_watch.confirm, self.plan.app),
             log=self.log,
             stores=self.stores,
+            snapshots=self.snapshots,
             settings=self.settings,
             clock=self.clock,
             metrics=self.metrics,
             wake=self.wake,
-            cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, len(plans))),
+            cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, len(self.plan.tasks))),
+            commits=self.commits,
         )
+        return Roster(self.plan, environment, self.membership, enter=self._enter, leave=self._leave)
+
+    async def _catch_up_with_control(self) -> None:
+        """What tasks have told before we came. That a bounded run was at its end, they told of that run only."""
+        control = self.plan.control
+        start, end = await self.log.start_offsets([control]), await self.log.end_offsets([control])
+        self._control = self.log.reader()
+        self._control.assign({control: start[control]})
+        while self._control.position(control) < end[control]:
+            await self.listen(timeout=0.5)
+        self._heard = {sender: told for sender, told in self._heard.items() if told.watermark < MAX_TIME}
+        self._caught_up = True
+
+    def _enter(self, task: Task) -> None:
+        self.tasks[task.plan.id] = task
+        if self._barrier is not None and (self._barrier.state == "begun" or self._stopped):
+            task.move_to(self._barrier.epoch, stop=self._barrier.stop)
+        for progress in self._heard.values():
+            task.hear(progress)
+        if self.until_end:
+            self._finish_inputs(task)
+        self._feeds[task.definition.name].add(task)
+        self.wake()
+
+    def _leave(self, task: Task) -> None:
+        self.tasks.pop(task.plan.id, None)
+        self.watch.forget(task)
+        self._feeds[task.definition.name].remove(task)
 
     async def close_tasks(self, *, commit: bool) -> None:
-        errors = await asyncio.gather(
-            *(task.close(commit=commit) for task in self.tasks.values()), return_exceptions=True
-        )
-        for reader in (*(feed.reader for feed in self._feeds), *((self._control,) if self._control else ())):
-            await reader.close()
-        self._feeds, self._control, self.tasks, self._ends = [], None, {}, {}
-        for error in errors:
-            if isinstance(error, BaseException):
-                raise error
+        tasks = list(self.tasks.values())
+        try:
+            await self._roster.stop(commit=commit)
+            if commit:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await self.watch.publish(tasks)
+        finally:
+            for reader in (
+                *(feed.reader for feed in self._feeds.values()),
+                *((self._control,) if self._control else ()),
+            ):
+                await reader.close()
+            await self._run_watch.close()
+            self._control, self._ends, self._heard = None, {}, {}
+            self._feeds.clear()
+            self.tasks.clear()
 
     async def drain(self, seconds: float) -> None:
         """Let the handlers that are under way end, for so long at most. Nothing new is begun: `run` has ended."""
         deadline = time.monotonic() + seconds
-        tasks = self.tasks.values()
-        while any(task.dispatcher.waiting_for_handlers for task in tasks) and time.monotonic() < deadline:
+        tasks = self.tasks
+        while any(task.dispatcher.waiting_for_handlers for task in tasks.values()) and time.monotonic() < deadline:
             self._awake.clear()
             await self._pause(min(0.05, seconds))
 
@@ -134,8 +183,15 @@ class Engine:
     # -- running -----------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Until cancelled, until a task fails (its error is raised), or until the end of a bounded run."""
-        reading = [self._read_forever(feed) for feed in self._feeds]
-        others = (self._listen_forever(), self._flush_forever(), self._measure_forever())
+        reading = [self._read_forever(feed) for feed in self._feeds.values()]
+        others = (
+            self._roster.follow(),
+            self._listen_forever(),
+            self._flush_forever(),
+            self.watch.measure_forever(),
+            self.watch.publish_forever(),
+            self.snapshots.run(),
+        )
         beside = [asyncio.ensure_future(coroutine) for coroutine in (*reading, *others)]
         for future in beside:
             future.add_done_callback(lambda _: self.wake())
@@ -144,6 +200,8 @@ class Engine:
                 for future in beside:
                     if future.done():
                         future.result()
+                if self._roster.failure is not None:
+                    raise self._roster.failure
                 if not await self.work_once():
                     await self._rest()
         finally:
@@ -153,21 +211,21 @@ class Engine:
 
     async def _read_forever(self, feed: Feed) -> None:
         while True:
-            await feed.read(timeout=0.5)
+            try:
+                await feed.read(timeout=0.5)
+            except LogUnavailableError as error:
+                logger.warning("%s. Reading goes on when it is back", error)
+                await asyncio.sleep(_AWAY_SECONDS)
             self.wake()
             await asyncio.sleep(0)
 
     async def _listen_forever(self) -> None:
         while True:
-            await self.listen(timeout=0.5)
+            try:
+                await self.listen(timeout=0.5)
+            except LogUnavailableError:  # the tasks' readers say so, too
+                await asyncio.sleep(_AWAY_SECONDS)
             self.wake()
-
-    async def _measure_forever(self) -> None:
-        while True:
-            await asyncio.sleep(_MEASURE_SECONDS)
-            for task in list(self.tasks.values()):
-                ends = await self.log.end_offsets(task.inputs)
-                task.metrics.lag.set(sum(max(0, end - task.inputs[source].handled) for source, end in ends.items()))
 
     async def _flush_forever(self) -> None:
         """Write the stores to disk now and then, one at a time, in another thread: handling goes on."""
@@ -184,16 +242,47 @@ class Engine:
             for record in batch.records:
                 if record.key is None or record.value is None:
                     continue
+                if record.key.startswith(OWN_PREFIX):
+                    self._hear(record.key, record.value)
+                    self.snapshots.hear(record)
+                    continue
                 progress = decode_progress(record.key, record.value, self.run_id)
                 if progress is not None:
                     heard = True
+                    self._heard[progress.sender] = progress
                     for task in self.tasks.values():
                         task.hear(progress)
         return heard
 
+    def _hear(self, key: bytes, value: bytes) -> None:
+        """What is not a task's progress."""
+        if key == RUN_KEY:
+            self._hear_of_run(decode_run(value))
+        elif key == CHECKPOINT_KEY:
+            self._hear_of_checkpoint(decode_checkpoint(value))
+
+    def _hear_of_checkpoint(self, record: CheckpointRecord) -> None:
+        if record.run != self.run_id:
+            return
+        self._barrier = record
+        if record.state == "begun":
+            for task in self.tasks.values():
+                task.move_to(record.epoch, stop=record.stop)
+        elif record.stop and record.state == "aborted":
+            for task in self.tasks.values():
+                task.go_on()
+        elif record.stop and self._caught_up:
+            self._stopped = True
+            self.wake()
+
+    def _hear_of_run(self, run: Run) -> None:
+        """What the control topic says before we have caught up with it may be older than our run."""
+        if int(run.id) > int(self.run_id):
+            raise RunOverError(self.plan.app, self.run_id, run.id, run.savepoint)
+
     async def read_once(self) -> bool:
         """Offer what the log has now. False: nothing new."""
-        offered = [await feed.read(timeout=0) for feed in self._feeds]
+        offered = [await feed.read(timeout=0) for feed in self._feeds.values()]
         return any(offered)
 
     async def work_once(self, *, commits: bool = True) -> bool:
@@ -201,12 +290,11 @@ class Engine:
         self._awake.clear()
         busy = False
         now, monotonic = self.clock.now(), self.clock.monotonic()
-        interval = self._interval()
-        for name in self.tasks:
-            if self.tasks[name].refused:
-                await self._reopen(name)
-            task = self.tasks[name]
-            task.raise_failure()
+        soonest = _COMMIT_SHARE * sum(task.commit_cost for task in self.tasks.values())
+        interval = max(self.settings.commit_interval, soonest)
+        for task in list(self.tasks.values()):
+            if self._failed(task):
+                continue
             task.tick(now, monotonic)
             if task.silent:
                 await self._let_idle(task)
@@ -215,32 +303,28 @@ class Engine:
                 task.run()
                 await asyncio.sleep(0)
             task.send_out()
-            if commits and task.commit_due(monotonic, interval):
+            if commits and task.commit_due(monotonic, interval, soonest):
                 task.start_commit()
         if self.until_end:
-            self._finish_inputs()
+            for task in self.tasks.values():
+                self._finish_inputs(task)
         return busy
 
-    async def _reopen(self, name: str) -> None:
-        """A commit was refused for what is in it. Its records are handled again, and what each one leaves behind is
-        checked, so that the one at fault is known: its service's error policy decides about it."""
-        refused = self.tasks[name]
-        logger.warning("%s: %s. Handling the records since the last commit again", name, refused.dispatcher.failure)
-        await refused.close(commit=False)
-        task = Task(refused.plan, self._shared, careful=True)
-        await task.open()
-        self.tasks[name] = task
-        for feed in self._feeds:
-            if feed.serves(refused):
-                await feed.replace(task, self.log.reader())
+    def _failed(self, task: Task) -> bool:
+        """It runs no longer; what opening it again does not mend is raised."""
+        if task.dispatcher.failure is None:
+            return task.plan.id not in self.tasks  # taken away while another one had its turn
+        if not self._roster.mends(task):
+            task.raise_failure()
+        return True
 
     async def _let_idle(self, task: Task) -> None:
         """Silent partitions no longer hold time back, unless the log has something that nobody has read yet."""
-        ends = await self.log.end_offsets(task.silent)
+        try:
+            ends = await self.log.end_offsets(task.silent)
+        except LogUnavailableError:
+            return
         task.let_idle([source for source, end in ends.items() if task.inputs[source].position >= end])
-
-    def _interval(self) -> float:
-        return max(self.settings.commit_interval, _COMMIT_SHARE * sum(t.commit_cost for t in self.tasks.values()))
 
     async def _rest(self) -> None:
         """Until something happens, or the next thing may be due by the clock."""
@@ -265,6 +349,9 @@ class Engine:
             moved = await self.work_once(commits=commit) or moved
             if moved or (commit and await self.commit_all()):
                 continue
+            if self._roster.unsettled:
+                await self._roster.settled()
+                continue
             if not any(task.dispatcher.waiting_for_handlers for task in self.tasks.values()):
                 return
             if not wait and not await self._woken_soon():
@@ -281,7 +368,18 @@ class Engine:
 
     async def commit_all(self) -> bool:
         """Have every task commit what is finished. False: there was nothing."""
-        return any([await task.commit_all() for task in self.tasks.values()])
+        moved = False
+        for task in list(self.tasks.values()):
+            moved = await task.commit_all() or moved
+            if task.refused:
+                self._roster.mends(task)
+        return moved
+
+    async def commit_epochs(self) -> None:
+        """Have those tasks commit that are to move to another epoch."""
+        for task in list(self.tasks.values()):
+            if task.epoch_due and not task.committing:
+                await task.commit()
 
     def advance_watermark(self, watermark: int) -> None:
         """Say of every outside partition that nothing up to this time will come any more."""
@@ -296,22 +394,26 @@ class Engine:
 
     # -- a bounded run -----------------------------------------------------------------------------------------------
     async def _find_ends(self) -> None:
-        outside = [source for task in self.tasks.values() for source in task.time.outside]
+        """Where the partitions end that are written from outside: what comes later is for the next run."""
+        outside = {source for plan in self.plan.tasks for topic, source in plan.sources if topic.name in plan.outside}
         self._ends = dict(await self.log.end_offsets(outside))
-        for feed in self._feeds:
+        self.watch.ends = self._ends
+        for feed in self._feeds.values():
             feed.stop_at(self._ends)
-        self._finish_inputs()
 
-    def _finish_inputs(self) -> None:
+    def _finish_inputs(self, task: Task) -> None:
         """Outside partitions that are read to the end which they had at the start: no more will come."""
-        for task in self.tasks.values():
-            for source in self._ends.keys() & task.time.outside.keys():
-                if task.inputs[source].position >= self._ends[source]:
-                    task.finish_input(source)
+        for source in self._ends.keys() & task.time.outside.keys():
+            if task.inputs[source].position >= self._ends[source]:
+                task.finish_input(source)
 
     async def _at_end(self) -> bool:
-        """A bounded run: everything is read, handled and committed, and time is at its end."""
-        if not self.until_end or not all(task.quiet for task in self.tasks.values()) or not await self._all_read():
+        """The app has stopped. Or a bounded run: everything is read, handled and committed, and time is at its end."""
+        if self._stopped:
+            return True
+        if not self.until_end or self._roster.unsettled or not all(task.quiet for task in self.tasks.values()):
+            return False
+        if not await self._all_read():
             return False
         for task in self.tasks.values():
             task.finish_timeless()
@@ -319,14 +421,9 @@ class Engine:
 
     async def _all_read(self) -> bool:
         inputs = {source: input_ for task in self.tasks.values() for source, input_ in task.inputs.items()}
-        ends = {**await self.log.end_offsets(source for source in inputs if source not in self._ends), **self._ends}
-        return all(inputs[source].position >= end for source, end in ends.items())
-
-
-async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all of them, also when one fails: what still runs would use what its failure makes others close."""
-    outcomes = await asyncio.gather(*works, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        try:
+            ends = await self.log.end_offsets(source for source in inputs if source not in self._ends)
+        except LogUnavailableError:
+            return False
+        ends = {**ends, **self._ends}  # those of tasks that run elsewhere, too
+        return all(input_.position >= ends[source] for source, input_ in inputs.items())

@@ -127,3 +127,22 @@ class Context(ABC):
 
         `to`: one of the service's declared outputs, a topic or the name of one; without it, the first. `key`: else the
         topic's own key function, else the current key. `timestamp`: else the current record's."""
+
+    @abstractmethod
+    def tell(
+        self,
+        service: Any,
+        key: Any,
+        message: Any,
+        *,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> None:
+        """Put a message into the mailbox of another actor, or of this one, as part of this record's transaction.
+
+        `service`: of this app, itself or by name. `timestamp`: else the current record's."""
+
+    @abstractmethod
+    def reply(self, value: Any) -> None:
+        """Answer the message that is being handled, once; whoever asked gets it when this record is committed. If
+        nobody asked, nothing is sent. Only the handler of a message can reply."""

@@ -3,35 +3,68 @@
 from __future__ import annotations
 
 import copy
+import enum
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from tidegate.codecs import codec_for
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, InsideHandlerError, UsageError
 from tidegate.functions.context import TaskInfo
+from tidegate.functions.messages import (
+    ASK_SECONDS,
+    MessageDefinition,
+    Messenger,
+    Posted,
+    handling,
+    marked_methods,
+    message_definition,
+)
+from tidegate.functions.migrations import Migration, declared_migrations, read_migration
 from tidegate.functions.policies import STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.signature import read_class_states, read_signature
 from tidegate.functions.topics import TopicDefinition
+from tidegate.keys import KEY_GROUPS
+from tidegate.logs.base import Headers
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import State
+from tidegate.time.clock import Duration, Instant
 
-__all__ = ("Bound", "Guarantee", "Service", "ServiceDefinition", "class_service", "function_service")
+__all__ = (
+    "OWN_KEY",
+    "Bound",
+    "Guarantee",
+    "Service",
+    "ServiceDefinition",
+    "actor_service",
+    "class_service",
+    "function_service",
+)
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 Handler = Callable[..., Any]
 
 
+class OwnKey(enum.Enum):
+    """What a shuffle's function returns for a record that keeps its key."""
+
+    OWN_KEY = enum.auto()
+
+
+OWN_KEY: Final = OwnKey.OWN_KEY
+
+
 class Bound(NamedTuple):
     """Handlers with one set of state objects. `process(ctx, event, *states)`; a timer's `handler(ctx, timer,
-    *states)`."""
+    *states)`; a message's `handler(ctx, message, *states)`."""
 
     process: Handler
     states: tuple[Any, ...]
     timers: Mapping[str | None, tuple[Handler, tuple[Any, ...]]]
+    messages: Mapping[str, tuple[Handler, tuple[Any, ...]]]
 
 
 @dataclass(kw_only=True)
@@ -46,6 +79,8 @@ class ServiceDefinition:
     key_type: Any = str
     key_by: tuple[Callable[[Any], Any], ...] | None = None
     """Per input topic, from the value to the key under which this service wants it; None: as the records are keyed."""
+    parallelism: int | None = None
+    """How many tasks it wants, whatever its input topics have; None: as many as those have partitions."""
     errors: ErrorPolicy = STOP
     timeout: float | None = None
     """Seconds that a handler may take."""
@@ -55,19 +90,31 @@ class ServiceDefinition:
     rekeys: str | None = None
     """The name of the service for which this one only places records by another key."""
     forward: Callable[[Any], Any] | None = None
-    """For such a service: from the value to the new key."""
+    """For such a service: from the value to the new key, or OWN_KEY."""
     prototype: ProcessFunction[Any, Any] | None = None
     """The class form; the function form has the three below instead."""
     handler: Handler | None = None
     handler_states: tuple[str, ...] = ()
     timer_handlers: dict[str | None, tuple[Handler, tuple[str, ...]]] = field(default_factory=dict)
     """By the timer's name; None handles all other names."""
+    migrations: dict[tuple[str, int], Migration] = field(default_factory=dict)
+    """By the state's name and the version that they begin with."""
     on_open: Callable[[TaskInfo], Awaitable[None]] | None = None
     on_close: Callable[[TaskInfo], Awaitable[None]] | None = None
+    messages: dict[str, MessageDefinition] = field(default_factory=dict)
+    """What it takes as an actor, by name. Without any it has no mailbox."""
+    partitions: int = 0
+    """Of the mailbox, where it is the only input; 0: what the settings say."""
+    remember_ms: int = 24 * 3_600_000
+    """How long idempotency keys are known."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise DefinitionError(f"service {self.name!r}: concurrency must be at least 1, not {self.concurrency}")
+        if self.parallelism is not None and not 1 <= self.parallelism <= KEY_GROUPS:
+            raise DefinitionError(
+                f"service {self.name!r}: parallelism must be from 1 to {KEY_GROUPS}, not {self.parallelism}"
+            )
         if self.timeout is not None and not self.timeout > 0:
             raise DefinitionError(f"service {self.name!r}: timeout must be more than 0, not {self.timeout:g} s")
         if self.guarantee not in typing.get_args(Guarantee):
@@ -78,6 +125,11 @@ class ServiceDefinition:
     def tasks(self) -> int:
         """As many as its inputs have partitions."""
         return self.inputs[0].partitions
+
+    @property
+    def mailbox(self) -> TopicDefinition | None:
+        """Where its messages lie; the plan adds it to the inputs."""
+        return next((topic for topic in self.inputs if topic.mailbox), None)
 
     @property
     def event_types(self) -> tuple[Any, ...]:
@@ -93,18 +145,27 @@ class ServiceDefinition:
             mine = copy.copy(opened)
             for name, state in states.items():
                 setattr(mine, name, state)
-            return Bound(mine.process, (), {None: (mine.on_timer, ())})
+            methods = {name: (getattr(mine, message.method), ()) for name, message in self.messages.items()}
+            return Bound(mine.process, (), {None: (mine.on_timer, ())}, methods)
         if self.handler is None:
             raise DefinitionError(f"service {self.name!r} has no handler")
         timers = {
             name: (handler, tuple(states[state] for state in wanted))
             for name, (handler, wanted) in self.timer_handlers.items()
         }
-        return Bound(self.handler, tuple(states[name] for name in self.handler_states), timers)
+        messages = {
+            name: (message.handler, tuple(states[state] for state in message.states))
+            for name, message in self.messages.items()
+            if message.handler is not None
+        }
+        return Bound(self.handler, tuple(states[name] for name in self.handler_states), timers, messages)
 
 
 class Service:
     """A keyed service of an app. Calling it calls the handler itself, for plain unit tests."""
+
+    messenger: Messenger | None = None
+    """Carries messages to it; the app that it is registered with gives it one."""
 
     def __init__(self, definition: ServiceDefinition, original: Any, names: Mapping[str, Any]) -> None:
         self.definition = definition
@@ -122,6 +183,11 @@ class Service:
     def name(self) -> str:
         return self.definition.name
 
+    @property
+    def original(self) -> Any:
+        """The function, or the class, that it was made of."""
+        return self._original
+
     def on_timer(self, name: str | None = None) -> Callable[[Handler], Handler]:
         """Handle the timer of this name; without a name, all that have no handler of their own."""
         if callable(name):
@@ -136,6 +202,117 @@ class Service:
                 self._add_state(declaration)
             self.definition.timer_handlers[name] = (signature.call, tuple(s.name for s in signature.states))
             return handler
+
+        return register
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+    def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> Callable[[Handler], Handler]:
+        """Handle messages of this type: those of `tell`, `ask` and `ctx.tell`.
+
+        name: what they are called on the wire, else as their type. reply: the type of what the handler gives to
+        `ctx.reply`; whoever asks gets a value of it."""
+
+        def register(handler: Handler) -> Handler:
+            if self.definition.prototype is not None:
+                raise DefinitionError(f"{self.name} is a class: mark a method with @tidegate.on(...) instead")
+            _refuse_at_least_once(self.definition)
+            signature = read_signature(handler, self._names, event="event")
+            if signature.event_type not in (Any, message_type):
+                label = getattr(handler, "__qualname__", repr(handler))
+                raise DefinitionError(
+                    f"{label} is registered for {message_type!r}, but takes a message of {signature.event_type!r}"
+                )
+            definition = message_definition(
+                self.name, message_type, name, reply,
+                handler=signature.call, states=tuple(state.name for state in signature.states),
+            )  # fmt: skip
+            if definition.name in self.definition.messages:
+                raise DefinitionError(
+                    f"service {self.name!r} has two handlers for the message {definition.name!r}; keep one, or give "
+                    f"one of them name=..."
+                )
+            for declaration in signature.states:
+                self._add_state(declaration)
+            self.definition.messages[definition.name] = definition
+            return handler
+
+        return register
+
+    @property
+    def messages(self) -> Mapping[str, MessageDefinition]:
+        """The types of message that it takes, by name."""
+        return self.definition.messages
+
+    async def tell(
+        self,
+        key: Any,
+        message: Any,
+        *,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> Posted:
+        """Put a message into the mailbox of the actor `key`. Returns where it lies, when it is durable.
+
+        idempotency_key: the message is handled once, however often it is told under the same one. Within a handler,
+        use `ctx.tell`."""
+        return await self._carrier("tell").tell(
+            self.name, key, message, idempotency_key=idempotency_key, timestamp=timestamp, headers=headers
+        )
+
+    async def ask(
+        self,
+        key: Any,
+        message: Any,
+        *,
+        timeout: Duration = ASK_SECONDS,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> Any:
+        """Tell the actor `key` something, and wait for its reply: what its handler gave to `ctx.reply`, or None. It
+        comes when everything that the handler did is committed.
+
+        idempotency_key: asked again under the same one, the message is not handled again, and the reply is the same.
+        Raises RejectedError, MessageFailedError, IdempotencyError, and AskTimeoutError after `timeout`."""
+        answered = await self._carrier("ask").ask(
+            self.name, key, message, timeout=timeout, idempotency_key=idempotency_key, timestamp=timestamp,
+            headers=headers,
+        )  # fmt: skip
+        return answered.value
+
+    def _carrier(self, verb: str) -> Messenger:
+        task = handling.get()
+        if task is not None:
+            raise InsideHandlerError(verb, task, self.name)
+        if self.messenger is None:
+            raise UsageError(f"service {self.name!r} belongs to no app, so nobody can {verb} it anything")
+        return self.messenger
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+    def migrate(self, state: str, *, from_version: int) -> Callable[[Handler], Handler]:
+        """Say how values of this version of a state become those of the next. A class has `@migration` for it.
+
+            @matchmaker.migrate("pair", from_version=1)
+            def with_a_time(old: PairV1) -> Pair: ...
+
+        The parameter's annotation says what the old values are; without one they are what JSON has. None removes a
+        value. It runs once for each stored value, when a task is opened."""
+
+        def register(function: Handler) -> Handler:
+            declared = self.definition.states.get(state)
+            if declared is None:
+                raise DefinitionError(f"service {self.name!r} has no state {state!r}, so none can be migrated")
+            if not 1 <= from_version < declared.version:
+                raise DefinitionError(
+                    f"service {self.name!r}: state {state!r} is of version {declared.version}, so nothing leads there "
+                    f"from version {from_version}; declare it with Version({from_version + 1})"
+                )
+            if (state, from_version) in self.definition.migrations:
+                raise DefinitionError(f"state {state!r} has two migrations from version {from_version}; keep one")
+            migration = read_migration(state, from_version, function, self._names)
+            self.definition.migrations[state, from_version] = migration
+            return function
 
         return register
 
@@ -177,18 +354,52 @@ def function_service(handler: Handler, names: Mapping[str, Any], **options: Any)
     return Service(definition, handler, names)
 
 
+def actor_service(names: Mapping[str, Any], **options: Any) -> Service:
+    """One that reads nothing but its mailbox; `Service.on` adds the handlers."""
+    return Service(ServiceDefinition(inputs=(), states={}, handler=_no_events, **options), _no_events, names)
+
+
+async def _no_events(ctx: Any, event: Any) -> None:
+    """Takes messages only."""
+
+
 def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], **options: Any) -> Service:
-    _check_methods(type(prototype))
-    states = read_class_states(type(prototype), names)
-    inputs = _typed(options.pop("inputs"), _event_type(type(prototype)))
+    cls, inputs = type(prototype), options.pop("inputs")
+    messages = marked_methods(cls)
+    _check_methods(cls, messages, reads=bool(inputs))
+    states = read_class_states(cls, names)
     definition = ServiceDefinition(
-        inputs=inputs, states={declaration.name: declaration for declaration in states}, prototype=prototype, **options
+        inputs=_typed(inputs, _event_type(cls)),
+        states={declaration.name: declaration for declaration in states},
+        prototype=prototype,
+        messages=messages,
+        **options,
     )
-    return Service(definition, type(prototype), names)
+    if messages:
+        _refuse_at_least_once(definition)
+    service = Service(definition, cls, names)
+    for state, from_version, function in declared_migrations(cls):
+        service.migrate(state, from_version=from_version)(function)
+    return service
 
 
-def _check_methods(cls: type[ProcessFunction[Any, Any]]) -> None:
-    if cls.process is ProcessFunction.process or not inspect.iscoroutinefunction(cls.process):
+def _refuse_at_least_once(definition: ServiceDefinition) -> None:
+    if definition.guarantee == "at_least_once":
+        raise DefinitionError(
+            f"service {definition.name!r} is at_least_once: its replies would leave before they are committed. "
+            f"Leave guarantee= out, or take messages in a service of their own."
+        )
+
+
+def _check_methods(
+    cls: type[ProcessFunction[Any, Any]], messages: Mapping[str, MessageDefinition], *, reads: bool
+) -> None:
+    for message in messages.values():
+        if not inspect.iscoroutinefunction(getattr(cls, message.method)):
+            raise DefinitionError(
+                f"{cls.__qualname__}.{message.method} must be: async def {message.method}(self, ctx, message)"
+            )
+    if reads and (cls.process is ProcessFunction.process or not inspect.iscoroutinefunction(cls.process)):
         raise DefinitionError(f"{cls.__qualname__} needs a method: async def process(self, ctx, event)")
     if not inspect.iscoroutinefunction(cls.on_timer):
         raise DefinitionError(f"{cls.__qualname__}.on_timer must be: async def on_timer(self, ctx, timer)")

@@ -30,6 +30,10 @@ class TopicDefinition:
     compact: bool = False
     internal: bool = False
     """Made by Tidegate for itself: keys are placed by key group, so that a rescale moves ranges."""
+    carried: bool = False
+    """Holds what was on its way to a service at the cut from which this run began: read first, written by nobody."""
+    mailbox: bool = False
+    """Holds a service's messages: from the app's own tasks, and from whoever tells and asks. It carries no time."""
 
     def __str__(self) -> str:
         return self.name
@@ -42,7 +46,8 @@ class TopicDefinition:
             compact=self.compact,
             retention_ms=self.retention_ms,
             retention_bytes=self.retention_bytes,
-            append_time=self.time.append_time,
+            append_time=self.time.append_time and not self.carried,
+            internal=self.internal or self.carried or self.mailbox,
         )
 
     def key_of(self, value: Any) -> bytes | None:

@@ -4,13 +4,15 @@ A log holds topics; a topic has partitions; a partition is a sequence of records
 gaps: a transaction burns one offset in each partition that it touches (Kafka's markers do), compaction and retention
 remove records. So nobody counts offsets; a reader's *position* says how far it is.
 
-Only committed records are ever read. A transaction's records appear together, in all its partitions, or never.
+Only committed records are ever read. A transaction's records appear in all its partitions or never; in a log that
+lives in one process at the same time and before the append returns, on Kafka in each partition a moment later. Whoever
+must see everything that a transactional id has committed opens a writer of that id first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 __all__ = (
@@ -83,10 +85,16 @@ class TopicSpec:
     """The log stamps records when it appends them, instead of keeping the sender's timestamps."""
     tombstone_ms: int = 24 * 3600 * 1000
     """How long a compacted topic keeps tombstones, so that slow readers see them (Kafka's delete.retention.ms)."""
+    internal: bool = field(default=False, compare=False)
+    """Made by Tidegate for itself: the log takes what it may refuse elsewhere, such as timestamps far ahead of the
+    clock. It matters when the topic is created, and is not told again."""
 
 
 class Reader(Protocol):
-    """Reads the partitions that it is told to, each from its position. Not shared between coroutines."""
+    """Reads the partitions that it is told to, each from its position.
+
+    One coroutine reads. While its read waits, others may change what is assigned: what it returns is then of the new
+    assignment only."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Start, or go on, reading these partitions here. Others that are assigned stay so."""
@@ -103,6 +111,7 @@ class Reader(Protocol):
 
     async def read(self, *, max_records: int = 4000, timeout: float = 0.0) -> list[Batch]:
         """What is there now, about `max_records` at most, fair between partitions; else wait up to `timeout` seconds.
+        On Kafka what is there is what was fetched so far: reading waits for brokers that are away, and goes on.
 
         Returns early, with nothing, when all there is to do is to move a position past a gap.
         Raises OffsetOutOfRangeError when a position lies before the log's start or past its end."""
@@ -117,13 +126,17 @@ class Writer(Protocol):
         self, records: Records, then: Callable[[Mapping[TopicPartition, int]], Records] | None = None
     ) -> Mapping[TopicPartition, int]:
         """Append all of it, durably, or nothing. Returns per partition the position after its last record.
+        On Kafka it is all or nothing with a transactional id only; without one, what was sent before a failure stays.
 
         `then` is called with those positions of `records` and returns more for the same transaction, which lets a
         transaction speak of its own offsets. Partitions of `records` and of `then` must be disjoint.
 
-        Raises FencedError, RecordTooLargeError, StorageFullError; after any error the writer is not used again."""
+        Raises FencedError; DataError when a record is refused: RecordTooLargeError, RecordRefusedError, EncodeError;
+        LogUnavailableError when the brokers did not answer in time: then the outcome is not known. After any error, and
+        when it was cancelled, the writer is not used again, only closed."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Quick, also when the log is away."""
 
 
 class Log(Protocol):
@@ -149,7 +162,13 @@ class Log(Protocol):
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offset after the last committed record and marker: a reader that has reached it has read everything."""
 
+    async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Remove the records below these offsets: nobody needs them any more. Some may stay for a while."""
+
     def reader(self) -> Reader: ...
 
     async def writer(self, transactional_id: str | None = None) -> Writer:
-        """Without an id, appends are atomic and durable too, but nobody is fenced."""
+        """With an id: fence the writers before it, and decide what they had under way. Without one nobody is fenced."""
+
+    async def publish_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Tell tools outside how far a group of readers has come, where there are such. Never raises."""

@@ -44,9 +44,16 @@ class Span(NamedTuple):
     stem: bytes
     begin: bytes
     """Of what comes after the stem: keys that begin with this."""
+    low: bytes = b""
+    """And not below this;"""
+    high: bytes = b""
+    """nor at this, or above it. Empty: there is no bound."""
 
     def scan(self, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         start, end = prefix_range(self.stem + self.begin)
+        start = max(start, self.stem + self.low)
+        if self.high:
+            end = min(end, self.stem + self.high)
         if after:
             start = max(start, self.stem + after + b"\x00")
         return self.store.scan(start, end)

@@ -110,7 +110,7 @@ class ServiceView:
         after: bytes,
         limit: int,
     ) -> Page:
-        spans = self._spans(stem, prefix) if key is None else self._span(stem, key)
+        spans = self.spans(stem, prefix) if key is None else self._span(stem, key)
         taken, cursor = await take_page(spans, after=after, limit=max(1, min(limit, MOST)))
         entries = [Entry(*parse_tail(place), value) for place, value in taken]
         return Page(entries if declaration is None else list(self._alive(declaration, entries)), cursor)
@@ -121,11 +121,16 @@ class ServiceView:
             place = keyed_key(stem, key)
             yield Span(task.store, place[: len(stem) + 1], place[len(stem) + 1 :])
 
-    def _spans(self, stem: bytes, prefix: bytes) -> Iterator[Span]:
+    def spans(self, stem: bytes, prefix: bytes, low: bytes = b"", high: bytes = b"") -> Iterator[Span]:
+        """Where the entries of keys with this prefix are; `low` and `high`: bounds of places."""
         begin = escape_key(prefix)
         for number, task in sorted(self._tasks.items()):
             for group in key_groups(self.definition, number):
-                yield Span(task.store, stem + bytes((group,)), begin)
+                yield Span(task.store, stem + bytes((group,)), begin, low, high)
+
+    def task_of(self, key: bytes) -> TaskView:
+        """Whose key it is, among those that are here."""
+        return self._tasks[self.definition.inputs[0].partition_for(key)]
 
     def _alive(self, declaration: StateDeclaration, entries: Sequence[Entry]) -> Iterator[Entry]:
         ttl = declaration.ttl

@@ -6,13 +6,38 @@ already committed, and everything in one call becomes visible, and survives a cr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ("Change", "Store", "StorePosition")
+__all__ = ("Change", "Changes", "SnapshotStore", "Store", "StorePosition")
 
 Change = tuple[bytes, bytes | None]
 """A key and its new value; None removes it."""
+
+
+class Changes:
+    """Many changes, as two columns: a commit has thousands, and pairs would have to be made, kept and thrown away for
+    each, as records for the log once more (measured: 1.1 µs for each against 0.7)."""
+
+    __slots__ = ("places", "values")
+
+    def __init__(self, changes: Iterable[Change] = ()) -> None:
+        self.places: list[bytes] = []
+        """The keys in the store."""
+        self.values: list[bytes | None] = []
+        self.extend(changes)
+
+    def extend(self, changes: Iterable[Change]) -> None:
+        for place, value in changes:
+            self.places.append(place)
+            self.values.append(value)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[Change]:
+        return zip(self.places, self.values, strict=True)
 
 
 class StorePosition(NamedTuple):
@@ -33,6 +58,9 @@ class Store(Protocol):
 
     def get(self, key: bytes) -> bytes | None: ...
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """What `get` returns for each of them, in one call."""
+
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys from `start` up to but not including `end`, in order, as they are now: later changes do not show."""
 
@@ -50,3 +78,21 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Flush, and let go of the files."""
+
+
+class SnapshotStore(Store, Protocol):
+    """A store of which a snapshot can be taken while it is written to."""
+
+    def hold(self) -> None:
+        """The next snapshot is of this moment: what is applied from now on is not in it."""
+
+    def snapshot(self, directory: Path) -> None:
+        """Write what the store held at that moment into a new directory, from which a store of the same kind can be
+        opened. Safe to call from another thread, and slow. Then, or if it fails, the store is no longer held."""
+
+    @property
+    def held(self) -> bool:
+        """A snapshot was asked for, and is not written yet."""
+
+    def release(self) -> None:
+        """Do without the snapshot. Nothing happens if the store is not held."""

@@ -17,11 +17,13 @@ from tidegate.state.kinds import (
     ListState,
     MapState,
     OperatorState,
+    Queryable,
     Redistribute,
     Reduce,
     ReducingState,
     State,
     ValueState,
+    Version,
 )
 
 __all__ = ("StateDeclaration", "declare")
@@ -51,12 +53,15 @@ class StateDeclaration:
     function: Any = None
     """How a reducing or aggregating state adds up."""
     redistribute: Redistribute = field(default_factory=Redistribute)
+    version: int = 1
+    queryable: bool = True
+    """Whether it can be read from outside."""
 
     def agrees_with(self, other: StateDeclaration) -> bool:
         """Whether another declaration of the same state says nothing else."""
         if (self.kind, self.codec.type, self.key_type) != (other.kind, other.codec.type, other.key_type):
             return False
-        return other.ttl in (None, self.ttl)
+        return other.ttl in (None, self.ttl) and other.version in (1, self.version)
 
 
 def declare(name: str, annotation: Any) -> StateDeclaration | None:
@@ -96,6 +101,8 @@ class _Reader:
             ttl=ttl,
             function=function,
             redistribute=self.options.get(Redistribute, Redistribute()),
+            version=self.options.get(Version, Version(1)).number,
+            queryable=self.options.get(Queryable, Queryable()).allowed,
         )
 
     def _key_type(self) -> Any:

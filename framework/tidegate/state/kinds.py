@@ -23,11 +23,13 @@ __all__ = (
     "ListState",
     "MapState",
     "OperatorState",
+    "Queryable",
     "Redistribute",
     "Reduce",
     "ReducingState",
     "State",
     "ValueState",
+    "Version",
 )
 
 T = TypeVar("T")
@@ -225,8 +227,27 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
+class Queryable:
+    """Whether a state can be read over HTTP: `Annotated[ValueState[str], Queryable(False)]` keeps it inside."""
+
+    allowed: bool = True
+
+
+@dataclass(frozen=True)
 class Redistribute:
     """What becomes of an OperatorState when the number of tasks changes: `split` deals its items out, `union` gives
     all of them to every task."""
 
     how: Literal["split", "union"] = "split"
+
+
+@dataclass(frozen=True)
+class Version:
+    """Which version of its type a state has: `Annotated[ValueState[Pair], Version(2)]`. It starts at 1. Raise it with a
+    change that old values cannot be read through, and say how they become new ones: `@service.migrate(...)`."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 1:
+            raise DefinitionError(f"versions of states begin with 1, and {self.number} is less")

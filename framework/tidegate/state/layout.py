@@ -5,6 +5,7 @@
     03           group  key 00 00  name                           timer index: domain and time of a key's timer
     04 domain time      key 00 00  name                           timer queue: the timers in the order they are due
     05 len name  index                                            operator state: a list
+    06 name                                                       the schema of a state
 
 The first byte is the tag. `name` is UTF-8, and `len` counts its bytes. `group` is the key group, so that a range of
 groups is a range of bytes, which is what a rescale moves. In a key, 00 is written as 00 FF: no key is the beginning of
@@ -23,20 +24,23 @@ from tidegate.errors import DefinitionError
 from tidegate.keys import KEY_GROUPS, key_hash
 
 __all__ = (
+    "ESCAPED",
     "EVENT",
     "EXPIRY",
     "KEYED",
+    "KEY_END",
     "MARKER",
     "OPERATOR",
     "PROCESSING",
     "QUEUE",
+    "SCHEMA",
     "TIMER",
     "KeyedEntry",
     "QueuedTimer",
     "TimerEntry",
     "escape_key",
+    "group_prefixes",
     "group_range",
-    "hashed_key",
     "key_range",
     "keyed_key",
     "keyed_prefix",
@@ -63,6 +67,7 @@ KEYED: Final = b"\x02"
 TIMER: Final = b"\x03"
 QUEUE: Final = b"\x04"
 OPERATOR: Final = b"\x05"
+SCHEMA: Final = b"\x06"
 
 EVENT: Final = 0
 """The domain of timers that fire by the watermark."""
@@ -72,8 +77,10 @@ PROCESSING: Final = 1
 EXPIRY: Final = Struct(">q")
 """When a value expires, before the value itself."""
 
-_END: Final = b"\x00\x00"
-_ESCAPED: Final = b"\x00\xff"
+KEY_END: Final = b"\x00\x00"
+"""What follows a key."""
+ESCAPED: Final = b"\x00\xff"
+"""What is written for a 00 in a key."""
 _SIGN: Final = 1 << 63
 _due: Final = Struct(">BQ")
 _index: Final = Struct(">Q")
@@ -110,12 +117,12 @@ def keyed_prefix(name: str) -> bytes:
 
 def keyed_key(prefix: bytes, key: bytes) -> bytes:
     """Where a key's value is; subkeys are appended to this as they are."""
-    return hashed_key(prefix, key, key_hash(key))
+    return prefix + _GROUP[key_hash(key) % KEY_GROUPS] + key.replace(b"\x00", ESCAPED) + KEY_END
 
 
-def hashed_key(prefix: bytes, key: bytes, hashed: int) -> bytes:
-    """`keyed_key`, for who knows the key's hash already."""
-    return prefix + _GROUP[hashed % KEY_GROUPS] + key.replace(b"\x00", _ESCAPED) + _END
+def group_prefixes(prefix: bytes) -> tuple[bytes, ...]:
+    """What the entries of each key group begin with."""
+    return tuple(prefix + group for group in _GROUP)
 
 
 def parse_keyed(entry: bytes) -> KeyedEntry:
@@ -126,7 +133,7 @@ def parse_keyed(entry: bytes) -> KeyedEntry:
 
 def escape_key(key: bytes) -> bytes:
     """A key, or the beginning of one, as it is written within a store's keys."""
-    return key.replace(b"\x00", _ESCAPED)
+    return key.replace(b"\x00", ESCAPED)
 
 
 def parse_tail(tail: bytes) -> tuple[bytes, bytes]:
@@ -179,7 +186,7 @@ def unpack_due(value: bytes) -> tuple[int, int]:
 
 
 def queue_key(domain: int, time: int, key: bytes, name: str) -> bytes:
-    return QUEUE + _due.pack(domain, time + _SIGN) + key.replace(b"\x00", _ESCAPED) + _END + name.encode()
+    return QUEUE + _due.pack(domain, time + _SIGN) + key.replace(b"\x00", ESCAPED) + KEY_END + name.encode()
 
 
 def parse_queue(entry: bytes) -> QueuedTimer:
@@ -231,5 +238,5 @@ def _sized(name: str) -> bytes:
 
 def _read_key(entry: bytes, start: int) -> tuple[bytes, int]:
     """The key that begins at `start`, and where what follows it begins."""
-    end = entry.index(_END, start)  # not within the key: there, 00 is always followed by FF
-    return entry[start:end].replace(_ESCAPED, b"\x00"), end + 2
+    end = entry.index(KEY_END, start)  # not within the key: there, 00 is always followed by FF
+    return entry[start:end].replace(ESCAPED, b"\x00"), end + 2

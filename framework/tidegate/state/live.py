@@ -8,7 +8,7 @@ suspends and when it is done.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar, get_args
 
 from tidegate.codecs import codec_for
@@ -24,7 +24,7 @@ from tidegate.state.kinds import (
     State,
     ValueState,
 )
-from tidegate.state.overlay import ABSENT, Cells, Entry, Journal, MapCells
+from tidegate.state.overlay import ABSENT, Cells, Entry, Journal, MapCells, ValueCells
 
 __all__ = (
     "Live",
@@ -36,6 +36,8 @@ __all__ = (
     "LiveTaskValue",
     "LiveValue",
     "Move",
+    "Single",
+    "only_simple",
 )
 
 T = TypeVar("T")
@@ -65,15 +67,17 @@ class Live(State):
         return (self,)
 
 
-class _Single(Live):
+class Single(Live):
     """A state of one entry per key."""
 
-    __slots__ = ("_declaration", "_journal", "cells")
+    __slots__ = ("_declaration", "_exact", "_journal", "cells")
 
     seen: Entry | None
 
     def __init__(self, declaration: StateDeclaration, cells: Cells, journal: Journal) -> None:
         self._declaration, self.cells, self._journal = declaration, cells, journal
+        self._exact = cells.codec.exact if cells.plain else None
+        """Values of exactly this class need no check, and no more than to be put in their place."""
         self.seen = None
 
     def move_to(self, move: Move) -> None:
@@ -105,7 +109,7 @@ class _Single(Live):
         self._set(None)
 
 
-class LiveValue(_Single, ValueState[T], Generic[T]):
+class LiveValue(Single, ValueState[T], Generic[T]):
     __slots__ = ()
 
     # These two are what most handlers do with every record, so the usual case is written out.
@@ -117,16 +121,15 @@ class LiveValue(_Single, ValueState[T], Generic[T]):
 
     @value.setter
     def value(self, value: T) -> None:
-        cells = self.cells
-        if value is None or not cells.plain or not cells.codec.check(value):
+        if type(value) is not self._exact:
             self._set(value)
             return
         entry = self.seen or self._enter()
-        self._journal.undo.append((entry, entry.value, 0, cells))
+        self._journal.undo.append((entry, entry.value, 0, self.cells))
         entry.value = value
         if not entry.dirty:
             entry.dirty = True
-            cells.dirty.append(entry)
+            self.cells.dirty.append(entry)
 
     @property
     def exists(self) -> bool:
@@ -144,7 +147,16 @@ class LiveTaskValue(LiveValue[T], Generic[T]):
         return entry
 
 
-class LiveReducing(_Single, ReducingState[T], Generic[T]):
+def only_simple(states: Sequence[Live]) -> tuple[Single, ValueCells] | tuple[None, None]:
+    """The only one of these states, if it has one entry per key that neither expires nor changes in place; and its
+    cells."""
+    only = states[0] if len(states) == 1 else None
+    if isinstance(only, Single) and only.cells.plain and isinstance(only.cells, ValueCells):
+        return only, only.cells
+    return None, None
+
+
+class LiveReducing(Single, ReducingState[T], Generic[T]):
     __slots__ = ()
 
     def add(self, item: T) -> None:
@@ -156,7 +168,7 @@ class LiveReducing(_Single, ReducingState[T], Generic[T]):
         return self._get()  # type: ignore[no-any-return]
 
 
-class LiveAggregating(_Single, AggregatingState[Any, Any]):
+class LiveAggregating(Single, AggregatingState[Any, Any]):
     __slots__ = ()
 
     def add(self, item: Any) -> None:

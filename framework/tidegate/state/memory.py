@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from pathlib import Path
+from struct import Struct
+from typing import Final, Self
 from weakref import WeakSet
 
+import msgspec
 from sortedcontainers import SortedDict
 
+from tidegate.errors import StoreCorruptError
 from tidegate.state.base import Change, StorePosition
+from tidegate.state.newer import Newer, merged
 
 __all__ = ("MemoryStore",)
 
 _CHUNK: Final = 256
+_FILE: Final = "entries"
+_LENGTHS: Final = Struct(">II")
+_positions: Final = msgspec.json.Decoder(StorePosition | None)
 
 
 class MemoryStore:
-    """A scan is a snapshot without a copy: what `apply` changes while a scan is open, it first saves for that scan."""
+    """A scan is a snapshot without a copy: what `apply` changes while a scan is open, it first saves for that scan.
+
+    While another thread writes a snapshot, what it reads does not change: newer changes wait beside it."""
 
     def __init__(self) -> None:
         self._data: SortedDict[bytes, bytes] = SortedDict()
+        self._newer: Newer | None = None
+        """Set while the store is held."""
+        self._released = False
+        """The snapshot is written; whoever comes next brings both together."""
         self._position: StorePosition | None = None
+        self._held_position: StorePosition | None = None
         self._scans: WeakSet[_Scan] = WeakSet()
 
     @property
@@ -29,18 +44,32 @@ class MemoryStore:
         return self._position
 
     def get(self, key: bytes) -> bytes | None:
+        newer = self._newer
+        if newer is not None and key in newer:
+            return newer[key]
         return self._data.get(key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._unite()
         scan = _Scan(self._data, start, end)
         self._scans.add(scan)
-        return scan.pairs()
+        return merged(scan.pairs(), self._newer.between(start, end)) if self._newer else scan.pairs()
 
     def approximate_entries(self) -> int:
-        return len(self._data)
+        return len(self._data) + len(self._newer or ())
 
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
-        latest = dict(changes)
+        self._unite()
+        if self._newer is not None:
+            self._newer.update(changes)
+        else:
+            self._change(dict(changes))
+        self._position = position
+
+    def _change(self, latest: dict[bytes, bytes | None]) -> None:
         for scan in self._scans:
             scan.save(latest)
         data = self._data
@@ -49,14 +78,56 @@ class MemoryStore:
                 data[key] = value
             else:
                 data.pop(key, None)
-        self._position = position
 
     def flush(self) -> None:
         """Nothing to do: nothing here survives a crash."""
 
+    def hold(self) -> None:
+        self._unite()
+        if self._newer is None:
+            self._newer, self._held_position = Newer(), self._position
+
+    @property
+    def held(self) -> bool:
+        return self._newer is not None and not self._released
+
+    def release(self) -> None:
+        self._released = self._newer is not None
+
+    def _unite(self) -> None:
+        if self._released:
+            newer, self._newer, self._released = self._newer, None, False
+            self._change(newer or {})
+
+    def snapshot(self, directory: Path) -> None:
+        """One file: the position, then the entries in order, each after the lengths of its key and its value."""
+        if self._newer is None:
+            self.hold()
+        try:
+            directory.mkdir(parents=True)
+            with (directory / _FILE).open("wb") as file:
+                file.write(_packed(b"", msgspec.json.encode(self._held_position)))
+                for key, value in self._data.items():
+                    file.write(_packed(key, value))
+        finally:
+            self.release()
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """A store with what a snapshot holds."""
+        store = cls()
+        try:
+            pairs = _unpacked((directory / _FILE).read_bytes())
+            _, position = next(pairs)
+            store._position = _positions.decode(position)
+            store._data = SortedDict(pairs)
+        except (OSError, ValueError, StopIteration) as error:
+            raise StoreCorruptError(directory, f"its entries cannot be read: {error}") from error
+        return store
+
     def wipe(self) -> None:
         self._data = SortedDict()  # open scans keep the old one
-        self._position = None
+        self._newer, self._released, self._position = None, False, None
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -88,3 +159,20 @@ class _Scan:
             found[key] = self._former.pop(key)
         self._start = upto
         return sorted((key, value) for key, value in found.items() if value is not None)
+
+
+def _packed(key: bytes, value: bytes) -> bytes:
+    return _LENGTHS.pack(len(key), len(value)) + key + value
+
+
+def _unpacked(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at < len(raw):
+        if at + _LENGTHS.size > len(raw):
+            raise ValueError("it ends too early")
+        length, size = _LENGTHS.unpack_from(raw, at)
+        start = at + _LENGTHS.size
+        at = start + length + size
+        if at > len(raw):
+            raise ValueError("it ends too early")
+        yield raw[start : start + length], raw[start + length : at]

@@ -13,38 +13,54 @@ really wait (an HTTP call) are waited for. With `settle=False` a call does its o
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Callable, Coroutine, Iterable
+import tempfile
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from tidegate.checkpoints.manifest import Manifest
+from tidegate.checkpoints.reader import CheckpointReader, open_checkpoint
+from tidegate.checkpoints.requesting import request_checkpoint
+from tidegate.checkpoints.restoring import Restored, RestoreOptions, Restoring, Target
+from tidegate.checkpoints.starts import Start
+from tidegate.checkpoints.storage import CheckpointStorage
+from tidegate.checkpoints.worker import Checkpoints
+from tidegate.engine.letters import Address, read_letter, read_reply, reply_id
 from tidegate.engine.plan import Plan, dead_letter_topic
+from tidegate.engine.runs import current_run
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task
 from tidegate.engine.worker import Engine
-from tidegate.errors import UnknownNameError, UsageError
+from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, UsageError
 from tidegate.functions.context import Timer
-from tidegate.functions.service import Service, ServiceDefinition
+from tidegate.functions.messages import MessageDefinition
+from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, Records, TopicPartition
-from tidegate.query.pages import Entry
+from tidegate.post import compose
 from tidegate.query.views import ServiceView, TaskView
-from tidegate.settings import Settings, resolve
-from tidegate.state.layout import EVENT, unpack_due
 from tidegate.testing.log import MemoryLog
+from tidegate.testing.parts import (
+    ServiceName,
+    TopicName,
+    all_entries,
+    all_records,
+    chosen,
+    harness_settings,
+    in_event_loop,
+    timer_of,
+    topic_name,
+)
 from tidegate.testing.records import DeadLetter, SentRecord, dead_letter, sent_record
 from tidegate.time.clock import MAX_TIME, Instant, ManualClock, to_instant
 
 __all__ = ("AppHarness",)
 
 T = TypeVar("T")
-TopicName = Any
-"""A topic of the app, or its name."""
-ServiceName = Service | str
 
 
 class Definable(Protocol):
@@ -58,6 +74,7 @@ class AppHarness:
 
     log: MemoryLog
     engine: Engine
+    checkpoints: Checkpoints | None = None
 
     def __init__(
         self,
@@ -67,24 +84,27 @@ class AppHarness:
         partitions: int | None = None,
         now: Instant = 1_700_000_000_000,
         directory: Path | None = None,
+        checkpoints: Path | str | None = None,
         patience: float = 10.0,
         **settings: Any,
     ) -> None:
         """services: only these; what they read from others is then sent by the test. partitions: of topics that do not
         say how many they want; one unless the app has a setting. now: where the clock starts. directory: keep state in
-        RocksDB there, instead of in memory. patience: seconds to wait for handlers before giving up. settings: those of
-        an App, with which the test overrides the app's own."""
+        RocksDB there, instead of in memory. checkpoints: where to keep those that `checkpoint` takes. patience: seconds
+        to wait for handlers before giving up. settings: those of an App; here the test overrides the app's own."""
         definition = app.define()
         self._definition = definition
-        self._services = _chosen(definition, services)
+        self._services = chosen(definition, services)
         self._directory, self._patience = directory, patience
-        self._settings = _settings(definition, partitions, directory, settings)
+        self._settings = harness_settings(definition, partitions, directory, settings)
+        self._checkpoints = None if checkpoints is None else str(checkpoints)
         self.clock = ManualClock(now)
         self._cursors: dict[str, dict[int, int]] = {}
+        self._asked = 0
         self._runner: asyncio.Runner | None = None
 
     def __enter__(self) -> Self:
-        if _in_event_loop():
+        if in_event_loop():
             raise UsageError("AppHarness runs an event loop of its own: use it in a plain function, not an async one")
         self._runner = asyncio.Runner()
         self.log = MemoryLog(clock=self.clock.now)
@@ -165,6 +185,80 @@ class AppHarness:
         await writer.append(records)
         await writer.close()
 
+    # -- messages ----------------------------------------------------------------------------------------------------
+    def tell(
+        self,
+        service: ServiceName,
+        key: Any,
+        message: Any,
+        *,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+        settle: bool = True,
+    ) -> None:
+        """Put a message into the mailbox of the actor `key`."""
+        self._post(service, key, message, idempotency_key, timestamp, headers, None)
+        if settle:
+            self.settle()
+
+    def ask(
+        self,
+        service: ServiceName,
+        key: Any,
+        message: Any,
+        *,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> Any:
+        """The reply, when all is settled. Raises what `Service.ask` raises; AskTimeoutError if there is no reply yet:
+        its handler waits to be repeated, for example."""
+        self._asked += 1
+        address = Address(0, "harness", self._asked)
+        definition = self._post(service, key, message, idempotency_key, timestamp, headers, address)
+        self.settle()
+        name = self._service(service).name
+        for _, record in self._read(f"{self._definition.id}.replies"):
+            if reply_id(record) == address.id:
+                value = read_reply(name, definition, idempotency_key, record)
+                if isinstance(value, ActorError):
+                    raise value
+                return value
+        raise AskTimeoutError(name, 0, idempotency_key)
+
+    def _post(
+        self,
+        service: ServiceName,
+        key: Any,
+        message: Any,
+        idempotency_key: str | None,
+        timestamp: Instant | None,
+        headers: Headers,
+        address: Address | None,
+    ) -> MessageDefinition:
+        when = self.clock.now() if timestamp is None else to_instant(timestamp)
+        definition, target, record = compose(
+            self.engine.plan, self._service(service).name, key, message,
+            idempotency_key=idempotency_key, when=when, headers=headers, address=address,
+        )  # fmt: skip
+        self.run(self._append({target: [record]}))
+        return definition
+
+    def told(self, service: ServiceName) -> list[tuple[Any, Any]]:
+        """All that a service was told so far, key and message, one partition after the other; also of one that this
+        harness does not drive."""
+        name = service if isinstance(service, str) else service.name
+        known = self.engine.plan.mailboxes
+        if name not in known:
+            raise UnknownNameError("service that takes messages", name, known)
+        definition = known[name]
+        records = [record for _, record in self._read(f"{self._definition.id}.{name}.mailbox")]
+        return [
+            (decode_key(record.key or b"", definition.key_type), read_letter(name, definition.messages, record).message)
+            for record in records
+        ]
+
     # -- time --------------------------------------------------------------------------------------------------------
     def settle(self, *, wait: bool = True, commit: bool = True) -> None:
         """Read, handle, commit and pass on until all is quiet.
@@ -223,7 +317,7 @@ class AppHarness:
     # -- results -----------------------------------------------------------------------------------------------------
     def outputs(self, topic: TopicName) -> list[Any]:
         """The values committed to a topic since the last call, one partition after the other."""
-        name = _name(topic)
+        name = topic_name(topic)
         seen = self._cursors.setdefault(name, {})
         fresh = [record for record in self.records(name) if record.offset >= seen.get(record.partition, 0)]
         seen.update({record.partition: record.offset + 1 for record in fresh})
@@ -231,7 +325,7 @@ class AppHarness:
 
     def records(self, topic: TopicName) -> list[SentRecord]:
         """All committed records of a topic, one partition after the other."""
-        name = _name(topic)
+        name = topic_name(topic)
         definition = self.engine.plan.topics.get(name)
         return [sent_record(definition, number, record) for number, record in self._read(name)]
 
@@ -253,7 +347,7 @@ class AppHarness:
         if declaration.kind == "operator":
             stored = [raw for _, raw in view.items(name) if raw is not None]
             return [item for raw in stored for item in declaration.codec.decode(raw)]
-        entries = self.run(_all_entries(view, name, encode_key(key)))
+        entries = self.run(all_entries(view, name, encode_key(key)))
         values = [declaration.codec.decode(entry.value) for entry in entries]
         if declaration.kind == "list":
             return values
@@ -267,7 +361,76 @@ class AppHarness:
     def timers(self, service: ServiceName, key: Any) -> list[Timer]:
         """The committed timers of a key, in the order of their names."""
         page = self.run(self._view(self._service(service)).timers(encode_key(key)))
-        return [_timer(entry) for entry in page.entries]
+        return [timer_of(entry) for entry in page.entries]
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+    def checkpoint(self, name: str | None = None) -> Manifest:
+        """Take a checkpoint of the app as it is; with a name, a savepoint. What is not handled yet stays so."""
+        if self.checkpoints is None:
+            raise UsageError("say where checkpoints are to be kept: AppHarness(app, checkpoints=DIRECTORY)")
+        return self.run(self._checkpoint(self.checkpoints, name))
+
+    async def _checkpoint(self, checkpoints: Checkpoints, name: str | None) -> Manifest:
+        request = request_checkpoint(self.log, self.engine.plan.app, self.clock, name=name, timeout=self._patience)
+        asking = asyncio.ensure_future(request)
+        while not asking.done():
+            await self.step_checkpoint()
+            await asyncio.sleep(0)
+        epoch = await asking
+        storage = await checkpoints.storage()
+        return storage.manifest(name or epoch)
+
+    async def step_checkpoint(self) -> None:
+        """What a checkpoint that is under way needs: the leader's part, and the commits that it asks for."""
+        assert self.checkpoints is not None  # noqa: S101  asked before
+        await self.checkpoints.coordinator.step()
+        await self.engine.listen(timeout=0)
+        await self.engine.commit_epochs()
+
+    def restore(
+        self,
+        id: str | int | CheckpointReader,
+        *,
+        app: Definable | None = None,
+        partitions: int | Mapping[str, int] | None = None,
+        starts: Mapping[str, Start] | None = None,
+        allow_dropped: bool = False,
+        settle: bool = True,
+    ) -> Restored:
+        """Begin a new run from a savepoint, by its name, or a checkpoint, by its number; or from one of another
+        harness. app: another version of the code. partitions: how many tasks, for all services or by their names."""
+        self.run(self.engine.close_tasks(commit=False))
+        if app is not None:
+            self._definition = app.define()
+            self._services = self._definition.services
+        asked: dict[str | None, int] = {None: partitions} if isinstance(partitions, int) else {}
+        asked.update(partitions if isinstance(partitions, Mapping) else {})
+        options = RestoreOptions(partitions=asked, starts=starts or {}, allow_dropped=allow_dropped)
+        try:
+            return self.run(self._restore(id, options))
+        finally:
+            self.run(self._open())
+            if settle:
+                self.settle()
+
+    async def _restore(self, id: str | int | CheckpointReader, options: RestoreOptions) -> Restored:
+        reader = id if isinstance(id, CheckpointReader) else self.savepoint(id)
+        target = Target(
+            app=self._definition.id,
+            services=tuple(self._services),
+            topics=self._definition.topics,
+            settings=self._settings,
+            log=self.log,
+            clock=self.clock,
+        )
+        with tempfile.TemporaryDirectory() as scratch:
+            return await Restoring(reader, target, options, Path(scratch) / "fetched", lambda *_: None).run()
+
+    def savepoint(self, id: str | int) -> CheckpointReader:
+        """What a savepoint, or a checkpoint, holds."""
+        if self._checkpoints is None:
+            raise UsageError("say where checkpoints are to be kept: AppHarness(app, checkpoints=DIRECTORY)")
+        return open_checkpoint(CheckpointStorage(self._checkpoints, self._definition.id), id)
 
     # -- falling and rising ------------------------------------------------------------------------------------------
     def restart(self) -> None:
@@ -279,6 +442,14 @@ class AppHarness:
     def crash(self) -> None:
         """Lose all that was not committed, and start again over the same log."""
         self.run(self.engine.close_tasks(commit=False))
+        self.run(self._open())
+        self.settle()
+
+    def upgrade(self, app: Definable, *, services: Iterable[ServiceName] | None = None) -> None:
+        """Stop in order and go on with another version of the app, over the same log."""
+        self.run(self.engine.close_tasks(commit=True))
+        self._definition = app.define()
+        self._services = chosen(self._definition, services)
         self.run(self._open())
         self.settle()
 
@@ -301,9 +472,17 @@ class AppHarness:
     async def _open(self) -> None:
         definition = self._definition
         existing = await self.log.topics()
-        plan = Plan(definition.id, self._services, definition.topics, self._settings, existing)
+        run = await current_run(self.log, definition.id)
+        plan = Plan(
+            definition.id, self._services, definition.topics, self._settings, existing, run, others=definition.services
+        )
         stores = Stores(self._directory, self._settings)
-        self.engine = Engine(plan, self.log, stores, self._settings, clock=self.clock)
+        self.checkpoints = None
+        if self._checkpoints is not None:
+            self.checkpoints = Checkpoints(
+                plan, self.log, stores, self._settings, self.clock, url=self._checkpoints, leads=lambda: True
+            )
+        self.engine = Engine(plan, self.log, stores, self._settings, clock=self.clock, snapshots=self.checkpoints)
         await self.engine.start()
 
     def _close(self) -> None:
@@ -317,7 +496,7 @@ class AppHarness:
             runner.close()
 
     def _topic(self, topic: TopicName) -> TopicDefinition:
-        name, known = _name(topic), self.engine.plan.topics
+        name, known = topic_name(topic), self.engine.plan.topics
         if name not in known:
             raise UnknownNameError("topic", name, known)
         return known[name]
@@ -340,66 +519,4 @@ class AppHarness:
         return ServiceView(definition, tasks, self.clock)
 
     def _read(self, topic: str) -> list[tuple[int, LogRecord]]:
-        return self.run(_all_records(self.log, topic))
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _settings(
-    definition: AppDefinition, partitions: int | None, directory: Path | None, settings: dict[str, Any]
-) -> Settings:
-    """The app's own, without the environment's; time is passed on at once."""
-    chosen = {"partitions": partitions, "store": "memory" if directory is None else "rocksdb", **settings}
-    resolved = resolve({"partitions": 1, **definition.options}, chosen, {}).settings
-    return dataclasses.replace(resolved, progress_interval=0.0)
-
-
-def _chosen(definition: AppDefinition, services: Iterable[ServiceName] | None) -> tuple[ServiceDefinition, ...]:
-    if services is None:
-        return definition.services
-    known = {service.name: service for service in definition.services}
-    names = [service if isinstance(service, str) else service.name for service in services]
-    for name in names:
-        if name not in known:
-            raise UnknownNameError("service", name, known)
-    return tuple(known[name] for name in names)
-
-
-def _name(topic: TopicName) -> str:
-    return topic if isinstance(topic, str) else str(topic.name)
-
-
-def _timer(entry: Entry) -> Timer:
-    domain, at = unpack_due(entry.value)
-    return Timer(name=entry.sub.decode(), at=at, time="event" if domain == EVENT else "processing")
-
-
-async def _all_entries(view: ServiceView, state: str, key: bytes) -> list[Entry]:
-    entries: list[Entry] = []
-    after: bytes | None = b""
-    while after is not None:
-        page = await view.entries(state, key=key, after=after)
-        entries += page.entries
-        after = page.after
-    return entries
-
-
-async def _all_records(log: MemoryLog, topic: str) -> list[tuple[int, LogRecord]]:
-    known = await log.topics()
-    if topic not in known:
-        raise UnknownNameError("topic", topic, known)
-    sources = [TopicPartition(topic, number) for number in range(known[topic].partitions)]
-    reader = log.reader()
-    reader.assign(await log.start_offsets(sources))
-    found: dict[int, list[LogRecord]] = {source.partition: [] for source in sources}
-    while batches := await reader.read(max_records=100_000):
-        for batch in batches:
-            found[batch.source.partition] += batch.records
-    await reader.close()
-    return [(number, record) for number, records in found.items() for record in records]
+        return self.run(all_records(self.log, topic))

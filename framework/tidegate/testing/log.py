@@ -83,6 +83,13 @@ class MemoryLog:
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Positions:
         return {source: self.bounds(source)[1] for source in sources}
 
+    async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
+        for source, start in starts.items():
+            partition = self._partition(source)
+            first = bisect_left(partition.offsets, start)
+            partition.start = max(partition.start, min(start, partition.end))
+            partition.keep(range(first, len(partition.records)))
+
     def reader(self) -> LocalReader:
         return LocalReader(self, self._wakeups)
 
@@ -91,6 +98,9 @@ class MemoryLog:
         if transactional_id is not None:
             self._writers[transactional_id] = writer
         return writer
+
+    async def publish_positions(self, group: str, positions: Positions) -> None:
+        """There are no tools that could look at them."""
 
     async def clean(self) -> None:
         """Do now all that retention and compaction ask for."""
@@ -142,7 +152,7 @@ class MemoryLog:
     def _append(self, partition: _Partition, new: Sequence[NewRecord], now: int) -> None:
         for offset, (key, value, timestamp, headers) in enumerate(new, partition.end):
             stamp = now if partition.spec.append_time else timestamp
-            partition.records.append(Record(offset, stamp, key, value, tuple(headers)))
+            partition.records.append(Record(key, value, stamp, tuple(headers), offset))
             partition.offsets.append(offset)
             partition.appended.append(now)
         partition.end += len(new) + 1  # one offset is burnt, as by a transaction's marker

@@ -100,10 +100,14 @@ class TaskTime:
         return next(iter(self.outside.values())) if len(self._channels) == 1 and self.outside else None
 
     def lowest(self) -> int:
-        """The minimum over the channels that are not idle: what the watermark may be raised to."""
+        """What the watermark may be raised to: the minimum over the channels that are not idle.
+
+        If all are idle, none holds the others back, and the highest counts: else a sender that tells its last watermark
+        and its idleness at once would be heard by nobody, and time would depend on who fell silent first."""
         if not self._channels:
             return self.end
-        return min((channel.watermark for channel in self._channels if not channel.idle), default=MIN_TIME)
+        active = [channel.watermark for channel in self._channels if not channel.idle]
+        return min(active) if active else max(channel.watermark for channel in self._channels)
 
     def advance(self, source: TopicPartition, watermark: int) -> None:
         """Nothing up to this time will come any more from this partition."""

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Final
 
 import msgspec
 from cramjam import lz4
 from msgspec import Struct
 
-from tidegate.logs.base import Headers, TopicSpec
+from tidegate.logs.base import NewRecord, TopicSpec
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.records import Record
 
@@ -31,7 +32,6 @@ __all__ = (
     "PARTITION_TAGS",
     "Block",
     "PartitionRow",
-    "Row",
     "Segment",
     "TopicRow",
     "after",
@@ -47,7 +47,7 @@ __all__ = (
     "topic_key",
 )
 
-FORMAT: Final = b"1"
+FORMAT: Final = b"2"
 PARTITION_TAGS: Final = (b"p", b"s", b"b")
 """The kinds of rows that a topic's partitions have."""
 FORMAT_KEY: Final = b"v"
@@ -66,7 +66,11 @@ class Block(Struct, array_like=True, gc=False):
 
     appended: int
     """When it was appended, by the log's clock; in a compacted topic's clean part, when it was cleaned."""
+    first: int
+    """The offset of its first record."""
     records: list[Record]
+    offsets: list[int] | None = None
+    """Where there are gaps between them: compaction leaves some."""
 
 
 class TopicRow(Struct, array_like=True):
@@ -129,9 +133,6 @@ class Segment(Struct, array_like=True, gc=False):
     """When it was last appended to."""
 
 
-Row = tuple[int, int, bytes | None, bytes | None, Headers]
-"""A Record to be encoded. A tuple is built faster than a Struct, and encoded the same."""
-
 encode_row: Final = msgspec.msgpack.Encoder().encode
 _decode_block: Final = msgspec.msgpack.Decoder(Block).decode
 decode_partition: Final = msgspec.msgpack.Decoder(PartitionRow).decode
@@ -162,22 +163,27 @@ def offset_of(key: bytes) -> int:
 
 
 def encode_blocks(
-    rows: Sequence[Row], appended: int, options: EmbeddedOptions
-) -> Iterator[tuple[Sequence[Row], bytes]]:
-    """Blocks of these rows, each with the rows in it. One that is too large to share a block is alone in its own."""
-    for start in range(0, len(rows), options.block_records):
-        yield from _halve(rows[start : start + options.block_records], appended, options)
+    records: Sequence[NewRecord], offsets: Sequence[int], appended: int, options: EmbeddedOptions
+) -> Iterator[tuple[int, Sequence[NewRecord], bytes]]:
+    """Blocks of these records, each with its first offset and the records in it. One that is too large to share a
+    block is alone in its own."""
+    for start in range(0, len(records), options.block_records):
+        part = slice(start, start + options.block_records)
+        yield from _halve([*records[part]], offsets[part], appended, options)
 
 
-def _halve(rows: Sequence[Row], appended: int, options: EmbeddedOptions) -> Iterator[tuple[Sequence[Row], bytes]]:
+def _halve(
+    records: Sequence[NewRecord], offsets: Sequence[int], appended: int, options: EmbeddedOptions
+) -> Iterator[tuple[int, Sequence[NewRecord], bytes]]:
     """Encode first and look at the size then: adding sizes up beforehand costs as much as encoding."""
-    encoded = encode_row((appended, rows))
-    if len(rows) == 1 or len(encoded) <= min(options.block_bytes, options.max_record_bytes):
-        yield rows, _pack(encoded)
+    gaps = () if offsets[-1] - offsets[0] == len(offsets) - 1 else (offsets,)
+    encoded = encode_row((appended, offsets[0], records, *gaps))
+    if len(records) == 1 or len(encoded) <= min(options.block_bytes, options.max_record_bytes):
+        yield offsets[0], records, _pack(encoded)
         return
-    middle = len(rows) // 2
-    yield from _halve(rows[:middle], appended, options)
-    yield from _halve(rows[middle:], appended, options)
+    middle = len(records) // 2
+    yield from _halve(records[:middle], offsets[:middle], appended, options)
+    yield from _halve(records[middle:], offsets[middle:], appended, options)
 
 
 def _pack(encoded: bytes) -> bytes:
@@ -191,6 +197,8 @@ def _pack(encoded: bytes) -> bytes:
 
 
 def decode_block(packed: bytes) -> Block:
-    if packed[0] == 1:
-        return _decode_block(lz4.decompress_block(memoryview(packed)[1:]))
-    return _decode_block(memoryview(packed)[1:])
+    raw = memoryview(packed)[1:]
+    block = _decode_block(lz4.decompress_block(raw) if packed[0] == 1 else raw)
+    for record, offset in zip(block.records, block.offsets or count(block.first), strict=False):
+        record.offset = offset
+    return block

@@ -22,13 +22,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import repeat
+from operator import attrgetter
 from typing import Final
 
-from msgspec.structs import astuple
 from rocksdict import Rdict
 
 from tidegate.faults import fault_point
-from tidegate.logs.embedded.blocks import Row, block_key, decode_block, encode_blocks, offset_of
+from tidegate.logs.embedded.blocks import block_key, decode_block, encode_blocks, offset_of
 from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes, scan
 from tidegate.logs.embedded.options import EmbeddedOptions
@@ -37,9 +38,13 @@ from tidegate.logs.records import Record
 
 __all__ = ("Cleaner",)
 
+_offset: Final = attrgetter("offset")
 LONG_KEY: Final = 64
-SHARE: Final = 0.25
-"""How much of the event loop's time a pass takes at most, unless somebody waits for it."""
+SHARES: Final = (0.08, 0.25)
+"""How much of the event loop's time a pass takes at most, unless somebody waits for it: at first, and once it falls
+behind. The larger share cleans more than a busy loop can append."""
+BEHIND: Final = 3
+"""It falls behind when so many times as much is dirty as makes a pass due."""
 
 
 @dataclass(kw_only=True)
@@ -61,12 +66,8 @@ class _Pass:
 
     def survivors(self, records: list[Record], cleaned: int | None) -> list[Record]:
         """The records that stay. `cleaned`: when they were cleaned before; None: never."""
-        latest = self.latest.get
-        survivors = [
-            record
-            for record in records
-            if latest(key if len(key := record.key or b"") <= LONG_KEY else _short(key), -1) <= record.offset
-        ]
+        latest = map(self.latest.get, _short_keys(records), repeat(-1))
+        survivors = [record for record, last in zip(records, latest, strict=False) if last <= record.offset]
         if cleaned is not None and cleaned + self.partition.spec.tombstone_ms <= self.now:
             return [record for record in survivors if record.value is not None]
         return survivors
@@ -74,7 +75,7 @@ class _Pass:
 
 @dataclass
 class _Step:
-    """Neighbouring blocks that are taken out, and the rows that are put back."""
+    """Neighbouring blocks that are taken out, and the records that are put back."""
 
     is_clean: bool
     """Whether they were cleaned before."""
@@ -82,7 +83,7 @@ class _Step:
     """When: the last of them, or now."""
     removed: list[bytes] = field(default_factory=list)
     removed_bytes: int = 0
-    rows: list[Row] = field(default_factory=list)
+    kept: list[Record] = field(default_factory=list)
     dropped: int = 0
 
 
@@ -94,9 +95,13 @@ class Cleaner:
 
     def is_due(self, partition: Partition) -> bool:
         """When a third of it is dirty, in records or in bytes, and that is not too little to be worth it."""
+        return self._backlog(partition) >= 1
+
+    def _backlog(self, partition: Partition) -> float:
+        """How much is dirty, by what makes a pass due."""
         row, options = partition.row, self._options
-        many = row.dirty_records >= max(options.clean_records, row.clean_records // 2)
-        return many or row.bytes - row.clean_bytes >= max(options.clean_bytes, row.clean_bytes // 2)
+        records = row.dirty_records / max(options.clean_records, row.clean_records // 2)
+        return max(records, (row.bytes - row.clean_bytes) / max(options.clean_bytes, row.clean_bytes // 2))
 
     async def clean(self, partition: Partition, now: int, *, at_once: bool = False) -> int:
         """One pass. Returns how many bytes it has removed, or moved: that much can be given back."""
@@ -116,7 +121,7 @@ class Cleaner:
                     position = offset_of(key)
                     break
                 records = decode_block(packed).records
-                work.latest.update([(_short(record.key or b""), record.offset) for record in records])
+                work.latest.update(zip(_short_keys(records), map(_offset, records), strict=False))
                 read += len(records)
             work.end = position
             work.dirty += read
@@ -151,23 +156,25 @@ class Cleaner:
             else:
                 step.removed.append(key)
                 step.removed_bytes += len(packed)
-                step.rows += map(astuple, kept)
+                step.kept += kept
                 step.dropped += len(block.records) - len(kept)
                 step.cleaned = max(step.cleaned, block.appended)
         return step, end
 
     async def _write(self, work: _Pass, step: _Step) -> None:
-        """Put the rows back in full blocks, if that is better than what there was."""
-        work.kept += len(step.rows)
-        blocks = list(encode_blocks(step.rows, step.cleaned, self._options))
+        """Put the records back in full blocks, if that is better than what there was."""
+        work.kept += len(step.kept)
+        records = [(record.key, record.value, record.timestamp, record.headers) for record in step.kept]
+        offsets = [record.offset for record in step.kept]
+        blocks = list(encode_blocks(records, offsets, step.cleaned, self._options))
         if not step.dropped and len(blocks) >= len(step.removed):
             work.kept_bytes += step.removed_bytes
             return
-        changes, added = Changes(), sum(len(packed) for _, packed in blocks)
+        changes, added = Changes(), sum(len(packed) for _, _, packed in blocks)
         for key in step.removed:
             changes.delete(key)
-        for rows, packed in blocks:
-            changes.put(block_key(work.partition.blocks, rows[0][0]), packed)
+        for first, _, packed in blocks:
+            changes.put(block_key(work.partition.blocks, first), packed)
         work.kept_bytes += added
         work.removed_bytes += step.removed_bytes
         row = work.partition.row
@@ -191,10 +198,13 @@ class Cleaner:
 
     async def _rest(self, began: float, work: _Pass) -> None:
         """Let the event loop turn."""
-        busy = time.perf_counter() - began
-        await asyncio.sleep(0 if work.at_once else busy * (1 / SHARE - 1))
+        busy, share = time.perf_counter() - began, SHARES[self._backlog(work.partition) >= BEHIND]
+        await asyncio.sleep(0 if work.at_once else busy * (1 / share - 1))
 
 
-def _short(key: bytes) -> bytes:
-    """Something that stands for the key and is not long, so that memory stays bounded."""
-    return key if len(key) <= LONG_KEY else blake2b(key, digest_size=32).digest()
+def _short_keys(records: list[Record]) -> list[bytes]:
+    """Something that stands for each key and is not long, so that memory stays bounded."""
+    keys = [record.key or b"" for record in records]
+    if max(map(len, keys), default=0) <= LONG_KEY:
+        return keys
+    return [key if len(key) <= LONG_KEY else blake2b(key, digest_size=32).digest() for key in keys]

@@ -18,7 +18,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from tidegate.errors import LogError, LogUnavailableError, StorageFullError
+from tidegate.errors import LogError, LogFailedError, StorageFullError
 from tidegate.logs.embedded.blocks import encode_row
 from tidegate.logs.embedded.options import EmbeddedOptions
 
@@ -142,4 +142,4 @@ def translated(error: Exception, directory: Path) -> LogError:
     text = str(error)
     if "No space left on device" in text:
         return StorageFullError(directory, text)
-    return LogUnavailableError(f"the log in {directory} failed: {text}")
+    return LogFailedError(f"the log in {directory} failed: {text}")

@@ -30,6 +30,7 @@ from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
 from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import check_format, load_partitions, load_topics
+from tidegate.logs.embedded.trimming import trim
 from tidegate.logs.embedded.writer import EmbeddedWriter
 from tidegate.logs.reading import LocalReader, Wakeups
 from tidegate.logs.records import Record
@@ -161,6 +162,10 @@ class EmbeddedLog:
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {source: self.partition(source).row.end for source in sources}
 
+    async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
+        for source, start in starts.items():
+            await trim(self.partition(source), start, self.database, self.commits, self.maintenance.reclaimer)
+
     async def clean(self) -> None:
         """Do now all that retention and compaction ask for, and give the space back."""
         await self.maintenance.expire()
@@ -180,6 +185,9 @@ class EmbeddedLog:
                 self._writers[transactional_id] = writer
             await self.commits.drain()
         return writer
+
+    async def publish_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """There are no tools that could look at them."""
 
     def is_fenced(self, writer: EmbeddedWriter) -> bool:
         return writer.transactional_id is not None and self._writers.get(writer.transactional_id) is not writer

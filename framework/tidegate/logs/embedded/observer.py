@@ -21,6 +21,7 @@ from tidegate.logs.embedded.blocks import PartitionRow, TopicRow, decode_partiti
 from tidegate.logs.embedded.database import close_database, open_beside, translated
 from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import load_topics
+from tidegate.logs.observing import Worker
 from tidegate.logs.reading import LocalReader, Wakeups
 from tidegate.logs.records import Record
 
@@ -87,6 +88,9 @@ class LogObserver:
 
     def reader(self) -> ObservingReader:
         return ObservingReader(self)
+
+    async def workers(self, app: str) -> list[Worker]:
+        return []
 
     def bounds(self, source: TopicPartition) -> tuple[int, int]:
         row = self._rows.get(source)

@@ -21,8 +21,9 @@ class EmbeddedOptions:
     """How much is collected in memory before RocksDB writes a file. There are up to four such buffers."""
     segment_bytes: int = 4 << 20
     """How much of a partition retention drops at a time, at most."""
-    clean_records: int = 100_000
-    """A compacted partition is cleaned when so many records were appended, and half as many as it has clean ones;"""
+    clean_records: int = 250_000
+    """A compacted partition is cleaned when so many records were appended, and half as many as it has clean ones: about
+    what is replayed in half a second;"""
     clean_bytes: int = 32 << 20
     """or so many bytes, and half as many as it has clean ones."""
     clean_keys: int = 200_000

@@ -93,6 +93,19 @@ class Partition:
         self._unsaved = [(first, segment) for first, segment in self._unsaved if segment.end > row.start]
         return expired
 
+    def trim(self, start: int, kept: int) -> int:
+        """Begin at `start`; what lies before `kept` is removed. Returns about how many bytes that is."""
+        row = self.row
+        before, row.start = row.start, max(row.start, start)
+        removed = row.bytes * max(0, kept - before) // max(1, row.end - before)
+        segments = sum(segment.bytes for segment in self.segments if segment.end <= kept)
+        while self.segments and self.segments[0].end <= kept:
+            self.segments.popleft()
+        self._unsaved = [(first, segment) for first, segment in self._unsaved if segment.end > kept]
+        removed = segments or removed
+        row.bytes -= removed
+        return removed
+
     def _fill_segment(self, touch: Touch) -> None:
         row = self.row
         old = self._segment_ms is not None and touch.appended - row.opened >= self._segment_ms

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tidegate.errors import FencedError, UsageError
 from tidegate.logs.base import NewRecord, Records, TopicPartition
-from tidegate.logs.embedded.blocks import Row, block_key, encode_blocks
+from tidegate.logs.embedded.blocks import block_key, encode_blocks
 from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes
 from tidegate.logs.embedded.options import EmbeddedOptions
@@ -84,19 +84,13 @@ class _Transaction:
                 self._add(partition, new)
 
     def _add(self, partition: Partition, new: Sequence[NewRecord]) -> None:
-        rows, size = self._rows(partition, new), 0
-        for part, block in encode_blocks(rows, self._now, self._log.options):
+        if partition.spec.append_time:
+            new = [(key, value, self._now, headers) for key, value, _, headers in new]
+        offsets, size = range(partition.next, partition.next + len(new)), 0
+        for first, part, block in encode_blocks(new, offsets, self._now, self._log.options):
             if len(part) == 1:
-                _, _, key, value, headers = part[0]
-                check_size(partition.source.topic, (key, value, 0, headers), self._log.options.max_record_bytes)
-            self.changes.put(block_key(partition.blocks, part[0][0]), block)
+                check_size(partition.source.topic, part[0], self._log.options.max_record_bytes)
+            self.changes.put(block_key(partition.blocks, first), block)
             size += len(block)
         end = partition.next + len(new) + 1  # one offset is burnt, as by a transaction's marker in Kafka
         self.touches.append(Touch(partition, end, len(new), size, self._now))
-
-    def _rows(self, partition: Partition, new: Sequence[NewRecord]) -> list[Row]:
-        first = partition.next
-        if partition.spec.append_time:
-            now = self._now
-            return [(offset, now, key, value, headers) for offset, (key, value, _, headers) in enumerate(new, first)]
-        return [(offset, at, key, value, headers) for offset, (key, value, at, headers) in enumerate(new, first)]

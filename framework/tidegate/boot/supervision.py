@@ -1,0 +1,23 @@
+"""What happens to an agent that fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mode import OneForOneSupervisor, ServiceT
+
+__all__ = ("StopOnFailure",)
+
+
+class StopOnFailure(OneForOneSupervisor):
+    """The worker stops with the agent's exception, as it does for a service whose errors are not handled.
+
+    Faust's own default starts the agent anew behind the event that it failed on, and so drops that event:
+    App(..., agent_supervisor="mode.OneForOneSupervisor") does that here, too."""
+
+    async def restart_service(self, service: ServiceT) -> None:
+        reason = service.crash_reason
+        if reason is None or isinstance(reason, asyncio.CancelledError):  # by a rebalance
+            await super().restart_service(service)
+        else:
+            await self.crash(reason)

@@ -1,0 +1,115 @@
+"""What programs beside Tidegate read: the formats of its records and state, its embedded log, its savepoints.
+
+Spark's readers stand on this module alone, so that what is inside the engine can change without them. Names are loaded
+when they are used: Spark starts a Python process for each core, and most of them need little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.checkpoints.authoring import entry_writer, schemas_of, write_manifest, write_task
+    from tidegate.checkpoints.manifest import TaskSnapshot
+    from tidegate.checkpoints.reader import CheckpointReader, open_uri
+    from tidegate.engine.context import STAMP_HEADER
+    from tidegate.engine.plan import Plan
+    from tidegate.host import AppDefinition
+    from tidegate.keys import encode_key, partition_of
+    from tidegate.logs.base import Headers, TopicPartition
+    from tidegate.logs.embedded.observer import LogObserver
+    from tidegate.logs.kafka.connecting import addresses_of
+    from tidegate.places import data_directory, on_kafka
+    from tidegate.state.declaration import StateDeclaration
+    from tidegate.state.layout import EXPIRY, group_range, keyed_prefix, parse_tail
+
+_HOMES = {
+    "tidegate.checkpoints.authoring": ("entry_writer", "schemas_of", "write_manifest", "write_task"),
+    "tidegate.checkpoints.manifest": ("TaskSnapshot",),
+    "tidegate.keys": ("encode_key", "partition_of"),
+    "tidegate.checkpoints.reader": ("CheckpointReader", "open_uri"),
+    "tidegate.engine.context": ("STAMP_HEADER",),
+    "tidegate.logs.base": ("TopicPartition",),
+    "tidegate.logs.embedded.observer": ("LogObserver",),
+    "tidegate.logs.kafka.connecting": ("addresses_of",),
+    "tidegate.places": ("data_directory", "on_kafka"),
+    "tidegate.state.declaration": ("StateDeclaration",),
+    "tidegate.state.layout": ("EXPIRY", "group_range", "keyed_prefix", "parse_tail"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = (
+    "EXPIRY",
+    "STAMP_HEADER",
+    "CheckpointReader",
+    "LogObserver",
+    "StateDeclaration",
+    "TaskSnapshot",
+    "TopicPartition",
+    "addresses_of",
+    "append_records",
+    "data_directory",
+    "encode_key",
+    "entry_writer",
+    "group_range",
+    "keyed_prefix",
+    "look",
+    "observe",
+    "on_kafka",
+    "open_uri",
+    "parse_tail",
+    "partition_of",
+    "schemas_of",
+    "write_manifest",
+    "write_task",
+)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tidegate.interop' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def observe(directory: Path) -> LogObserver:
+    """The embedded log in an app's directory, seen from beside its worker; not started yet."""
+    from tidegate.logs.embedded.observer import LogObserver
+
+    return LogObserver(directory)
+
+
+async def look(definition: AppDefinition, flags: Mapping[str, Any] | None) -> Plan:
+    """The app's plan, with its topics as they are on the log now, and of its current run."""
+    from tidegate.access import Access
+
+    access = Access(definition, flags)
+    async with access.observed() as observer:
+        plan, _ = await access.look(observer)
+        return plan
+
+
+async def append_records(
+    definition: AppDefinition,
+    flags: Mapping[str, Any] | None,
+    topic: str,
+    records: Iterable[tuple[bytes | None, bytes | None, Headers]],
+) -> None:
+    """Append key, value and headers to a topic, all in one transaction, through whoever owns the log."""
+    from tidegate.access import Access
+    from tidegate.keys import partition_of
+    from tidegate.time.clock import SystemClock
+
+    access, now = Access(definition, flags), SystemClock().now()
+    async with access.opened() as operations:
+        await access.create_topics()
+        count = (await access.plan()).topics[topic].partitions
+        placed = [
+            (partition_of(bytes(key or b""), count), key, value, now, list(headers)) for key, value, headers in records
+        ]
+        if placed:
+            await operations.append(topic, placed)

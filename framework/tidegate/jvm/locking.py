@@ -1,0 +1,72 @@
+"""Locks on files: the kernel gives them back when their last holder ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+__all__ = ("is_locked", "locked", "open_locked", "try_lock", "wait_until_free")
+
+_PAUSE: Final = 0.02
+"""Seconds between two looks at a lock that has a deadline: the kernel has no wait for that."""
+
+
+def open_locked(path: Path) -> int:
+    """A descriptor that holds the lock; waits for it."""
+    descriptor = _open(path)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def try_lock(path: Path) -> int | None:
+    """The same, or None if another holds it."""
+    descriptor = _open(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    descriptor = open_locked(path)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        # Shared, so that two who look at the same moment do not take each other for the holder.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def wait_until_free(path: Path, seconds: float) -> bool:
+    """Whether the holder let go in time."""
+    deadline = time.monotonic() + seconds
+    while is_locked(path):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _open(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

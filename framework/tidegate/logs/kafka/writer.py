@@ -1,0 +1,323 @@
+"""Appending to Kafka: transactions, spoken directly.
+
+A writer holds no connection and no task: it is a producer id, an epoch, and the numbers of what it has sent. After any
+failure it is thrown away, so it needs no way back to a good state, and what really happened is the brokers' to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from aiokafka import errors
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from tidegate import faults
+from tidegate.errors import (
+    FencedError,
+    LogError,
+    LogUnavailableError,
+    RecordRefusedError,
+    RecordTooLargeError,
+    TidegateError,
+    UsageError,
+)
+from tidegate.logs.base import Records, TopicPartition
+from tidegate.logs.kafka.batches import CODECS, Producer, Upload
+from tidegate.logs.kafka.client import Lane
+from tidegate.logs.kafka.cluster import LATEST, Cluster, by_topic
+from tidegate.logs.kafka.failures import Patience, error_of, is_passing, translated
+from tidegate.logs.kafka.topics import Topics
+from tidegate.logs.records import check_keys, record_size
+
+__all__ = ("KafkaWriter",)
+
+FAREWELL: Final = 1.0
+"""How long a writer that gives up tries to abort its transaction, in seconds: its successor does it otherwise."""
+REQUEST_BYTES: Final = 16 << 20
+"""About how much goes into one request."""
+_ALL: Final = -1
+"""Acknowledged when all in-sync replicas have it."""
+_NO_TIMEOUT: Final = 2**31 - 1
+_INVALID_RECORD: Final = 87
+_TURNS: Final = 3
+"""Turns of the loop after which a request has left this process."""
+_PRODUCER_FENCED: Final = 90
+_FENCED: Final = (errors.InvalidProducerEpoch.errno, _PRODUCER_FENCED)
+_TOO_LARGE: Final = (errors.MessageSizeTooLargeError.errno, errors.RecordListTooLargeError.errno)
+_REFUSED: Final = (errors.InvalidTimestampError.errno, _INVALID_RECORD)
+
+Positions = Mapping[TopicPartition, int]
+
+
+class KafkaWriter:
+    """A Writer into a Kafka cluster.
+
+    1. Check and encode the records; nothing was sent yet if anything is wrong with them.
+    2. Tell the coordinator which partitions take part.
+    3. Send the batches, and wait until each is acknowledged. One that is refused fails the append: the end of a
+       transaction succeeds without it.
+    4. The same with what `then` returns.
+    5. End the transaction. If no answer comes, the outcome is not known, and the append fails.
+    Batches that a broker does not answer are sent again as they were: it knows by their numbers what it has already.
+    Without a transactional id there is neither 2 nor 5: what was sent before a failure stays."""
+
+    def __init__(self, cluster: Cluster, topics: Topics, transactional_id: str | None, lane: Lane) -> None:
+        self.transactional_id = transactional_id
+        self._cluster, self._topics, self._lane = cluster, topics, lane
+        self._settings = cluster.settings
+        self._producer: Producer | None = None
+        self._coordinator: int | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._open: set[TopicPartition] = set()
+        """The partitions of the transaction that is under way."""
+
+    async def start(self) -> None:
+        """Get a producer id. With a transactional id: fence its former owner, and have its transaction finished."""
+        timeout = int(self._settings.kafka_transaction_timeout * 1000) if self.transactional_id else _NO_TIMEOUT
+        request = InitProducerIdRequest(self.transactional_id, timeout)
+        patience = self._patience("opening a writer", at_least=self._settings.kafka_request_timeout)
+        try:
+            async with patience.limited():
+                response = await self._coordinate(request, patience)
+        except errors.InvalidTransactionTimeout as error:
+            raise LogError(
+                f"the brokers do not allow a kafka_transaction_timeout of {self._settings.kafka_transaction_timeout:g} "
+                f"s: lower it, or raise their transaction.max.timeout.ms"
+            ) from error
+        self._producer = Producer(
+            id=response.producer_id,
+            epoch=response.producer_epoch,
+            transactional=self.transactional_id is not None,
+            codec=CODECS[self._settings.kafka_compression],
+            limit=self._settings.kafka_max_request_bytes,
+        )
+
+    async def append(self, records: Records, then: Callable[[Positions], Records] | None = None) -> Positions:
+        patience = self._patience("appending")
+        try:
+            async with patience.limited():
+                positions = await self._append(records, {}, patience)
+                if then is not None:
+                    positions |= await self._append(then(dict(positions)), positions, patience)
+                if self._open:
+                    await self._end(commit=True, patience=patience)
+        except (FencedError, LogUnavailableError):
+            self._open.clear()  # there is nobody to abort it with
+            raise
+        except Exception:
+            await self.close()
+            raise
+        return positions
+
+    async def close(self) -> None:
+        """Abort what is under way, if that can be done at once."""
+        if self._open:
+            patience = Patience(FAREWELL, "aborting a transaction")
+            with contextlib.suppress(TidegateError):
+                async with patience.limited():
+                    await self._end(commit=False, patience=patience)
+        self._open.clear()
+
+    # -- the steps ----------------------------------------------------------------------------------------------------
+
+    async def _append(self, records: Records, before: Positions, patience: Patience) -> dict[TopicPartition, int]:
+        uploads = [upload for upload in await self._encode(records, before) if not upload.done]
+        if self.transactional_id is not None and uploads:
+            await self._add_partitions([upload.source for upload in uploads], patience)
+        await self._upload(uploads, patience)
+        positions = {upload.source: upload.position for upload in uploads}
+        self._sequences.update((upload.source, upload.sequence) for upload in uploads)
+        if len(positions) < len(records):
+            positions |= await self._cluster.offsets(records.keys() - positions.keys(), LATEST)
+        return positions
+
+    async def _encode(self, records: Records, before: Positions) -> list[Upload]:
+        """Step 1."""
+        if self._producer is None:
+            raise UsageError("a writer must be started before it is used")
+        uploads = []
+        for source, new in records.items():
+            if source in before:
+                raise UsageError(f"a transaction names {source} in both of its parts: they must be disjoint")
+            if not self._cluster.knows(source):
+                await self._cluster.know([source])
+            if await self._topics.is_compacted(source.topic):
+                check_keys(source, new)
+            uploads.append(Upload(self._producer, source, new, self._sequences.get(source, 0)))
+        return uploads
+
+    async def _add_partitions(self, sources: Iterable[TopicPartition], patience: Patience) -> None:
+        """Step 2."""
+        producer, new = self._producer, [source for source in sources if source not in self._open]
+        if producer is not None and new:
+            request = AddPartitionsToTxnRequest(self.transactional_id, producer.id, producer.epoch, by_topic(new))
+            self._open.update(new)
+            await self._coordinate(request, patience)
+
+    async def _upload(self, uploads: Sequence[Upload], patience: Patience) -> None:
+        """Step 3: one batch for each partition at a time, in as few requests as possible."""
+        while pending := [upload for upload in uploads if not upload.done]:
+            failures = await self._send_all(pending)
+            if failures:
+                await patience.bear(failures[0])
+                if any(failure.invalid_metadata for failure in failures):
+                    await self._cluster.refresh()
+                    await self._cluster.know([upload.source for upload in pending])
+
+    async def _end(self, *, commit: bool, patience: Patience) -> None:
+        """Step 5. It is asked once: a second request might reach the broker before the first one does, which would then
+        end the next transaction of this writer, in its middle."""
+        if self._producer is not None:
+            producer = self._producer
+            request = EndTxnRequest(self.transactional_id, producer.id, producer.epoch, commit)
+            if faults.armed and commit:
+                await self._end_in_danger(request, patience)
+            else:
+                await self._coordinate(request, patience, once=True)
+            self._open.clear()
+
+    async def _end_in_danger(self, request: EndTxnRequest, patience: Patience) -> None:
+        """Step 5 with a fault armed, perhaps before, in the middle of, or after it."""
+        faults.fault_point("transaction.sent")
+        ending = asyncio.ensure_future(self._coordinate(request, patience, once=True))
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        try:
+            faults.fault_point("transaction.ending")
+        except BaseException:
+            ending.cancel()
+            raise
+        await ending
+        faults.fault_point("transaction.ended")
+
+    # -- batches ------------------------------------------------------------------------------------------------------
+
+    async def _send_all(self, uploads: Iterable[Upload]) -> list[errors.KafkaError]:
+        """Send the next batch of each. Returns what went wrong, if trying again may help."""
+        requests: list[tuple[int, list[Upload]]] = []
+        room: dict[int, int] = {}
+        for upload in uploads:
+            node = self._cluster.leader(upload.source)
+            if node is None:
+                return [errors.StaleMetadata(f"no leader of {upload.source} is known")]
+            if room.get(node, 0) < len(upload.batch):
+                requests.append((node, []))
+                room[node] = REQUEST_BYTES
+            room[node] -= len(upload.batch)
+            next(led for other, led in reversed(requests) if other == node).append(upload)
+        if len(requests) == 1:
+            return await self._produce(*requests[0])
+        answers = await asyncio.gather(*(self._produce(node, led) for node, led in requests), return_exceptions=True)
+        failures: list[errors.KafkaError] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            failures += answer
+        return failures
+
+    async def _produce(self, node: int, uploads: Iterable[Upload]) -> list[errors.KafkaError]:
+        sent: dict[TopicPartition, Upload] = {upload.source: upload for upload in uploads}
+        topics: dict[str, list[tuple[int, bytes]]] = {}
+        for (topic, number), upload in sent.items():
+            topics.setdefault(topic, []).append((number, upload.batch))
+        timeout = int(self._settings.kafka_request_timeout * 1000)
+        request = ProduceRequest(self.transactional_id, _ALL, timeout, list(topics.items()))
+        try:
+            response = await self._cluster.send(node, request, self._lane)
+        except errors.KafkaError as error:
+            return [error]
+        failures = []
+        for topic, partitions in response.topics:
+            for number, code, offset, _, *details in partitions:
+                upload = sent[TopicPartition(topic, number)]
+                if code == 0:
+                    upload.acknowledge(offset)
+                elif (failure := await self._refused(upload, code, details)) is not None:
+                    failures.append(failure)
+        return failures
+
+    async def _refused(self, upload: Upload, code: int, details: Sequence[Any]) -> errors.KafkaError | None:
+        """Raise what a refusal means, unless trying again may help. None: it does so at once."""
+        topic = upload.source.topic
+        if code in _TOO_LARGE:
+            if upload.alone is None:
+                upload.halve()
+                return None
+            limit = await self._topics.largest_message(topic)
+            raise RecordTooLargeError(topic, record_size(upload.alone), limit)
+        if code in _REFUSED:
+            message = details[2] if len(details) > 2 and details[2] else "its timestamp is out of the topic's range"
+            raise RecordRefusedError(topic, message)
+        error = self._error(code, upload.source)
+        if error is None or is_passing(error):
+            return error
+        raise translated(error, f"appending to {upload.source}") from error
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    async def _coordinate(self, request: Any, patience: Patience, *, once: bool = False) -> Any:
+        """Ask the coordinator of the transactional id until it agrees. `once`: or until it does not answer."""
+        while True:
+            try:
+                if self._coordinator is None:
+                    self._coordinator = await self._find_coordinator()
+                response = await self._ask(self._coordinator, request, once=once)
+                for code, about in _codes(response):
+                    if (error := self._error(code, about)) is not None:
+                        raise error
+            except errors.InvalidTransactionTimeout:
+                raise
+            except errors.KafkaError as error:
+                await patience.bear(error)
+                if not isinstance(error, errors.ConcurrentTransactions):
+                    self._coordinator = None
+                if isinstance(error, errors.UnknownTopicOrPartitionError):
+                    await self._cluster.refresh()
+                    await self._cluster.know(self._open)
+            else:
+                return response
+
+    async def _ask(self, node: int, request: Any, *, once: bool) -> Any:
+        try:
+            return await self._cluster.send(node, request, self._lane)
+        except errors.NodeNotReadyError:
+            raise  # there is no connection: nothing was sent
+        except errors.KafkaError as error:
+            if once:
+                raise LogUnavailableError(
+                    f"no answer whether the transaction of {self.transactional_id!r} was committed ({error})"
+                ) from error
+            raise
+
+    async def _find_coordinator(self) -> int:
+        if self.transactional_id is None:
+            return self._cluster.any_node
+        return await self._cluster.coordinator(self.transactional_id)
+
+    def _error(self, code: int, about: object) -> errors.KafkaError | None:
+        """The error of a code, if it has one. FencedError is raised at once."""
+        if code in _FENCED:
+            raise FencedError(self.transactional_id or "")
+        return error_of(code, about)
+
+    def _patience(self, what: str, at_least: float = 0) -> Patience:
+        who = f" as {self.transactional_id!r}" if self.transactional_id else ""
+        seconds = max(self._settings.kafka_transaction_timeout, at_least)
+        return Patience(seconds, f"{what}{who} at {self._cluster.where}")
+
+
+def _codes(response: Any) -> Iterable[tuple[int, object]]:
+    """The error codes in a coordinator's answer, each with what it is about."""
+    if hasattr(response, "error_code"):
+        return [(response.error_code, "the transaction's coordinator")]
+    not_tried = errors.OperationNotAttempted.errno
+    return [
+        (code, TopicPartition(topic, number))
+        for topic, partitions in response.errors
+        for number, code in partitions
+        if code != not_tried
+    ]

@@ -1,0 +1,238 @@
+"""Tells and asks services something from outside of their handlers; waits for replies.
+
+Asking:
+1. Find the end of the partition in which this asker's replies come, unless it is being read already.
+2. Append the message to the mailbox, with a number and that partition as the address. With an idempotency key it is
+   appended again as long as the log cannot be reached: the service handles it once.
+3. Read replies until the one with that number is there. It was written by the transaction that handled the message,
+   and only what is committed is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from tidegate.engine.letters import Address, letter_headers, read_reply, reply_id
+from tidegate.engine.plan import Plan
+from tidegate.errors import (
+    ActorError,
+    AskTimeoutError,
+    LogUnavailableError,
+    OffsetOutOfRangeError,
+    OwnerLostError,
+    UnknownMessageError,
+    UnknownNameError,
+)
+from tidegate.functions.messages import ASK_SECONDS, Answered, MessageDefinition, Posted, the_one_for
+from tidegate.keys import encode_key
+from tidegate.logs.base import Headers, LogRecord, NewRecord, Reader, TopicPartition
+from tidegate.logs.records import check_headers
+from tidegate.time.clock import Clock, Duration, Instant, to_duration, to_instant
+
+__all__ = ("Post", "compose")
+
+logger = logging.getLogger(__name__)
+
+_AWAY: Final = 0.2
+"""Seconds before a log that could not be reached is tried again."""
+_UNKNOWN_OUTCOME: Final = (LogUnavailableError, OwnerLostError)
+
+Send = Callable[[TopicPartition, NewRecord], Awaitable[int]]
+"""Appends one record; returns a position after it, when it is durable."""
+
+
+class Readable(Protocol):
+    """A log, or an observer of one."""
+
+    async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    def reader(self) -> Reader: ...
+
+
+def compose(
+    plan: Plan,
+    service: str,
+    key: Any,
+    message: Any,
+    *,
+    idempotency_key: str | None,
+    when: int,
+    headers: Headers,
+    address: Address | None,
+) -> tuple[MessageDefinition, TopicPartition, NewRecord]:
+    """A message as it goes into a mailbox: what it is, where it goes, what is written there."""
+    known = plan.mailboxes.get(service)
+    if known is None or known.mailbox is None:
+        if service not in plan.services:
+            raise UnknownNameError("service", service, plan.services)
+        raise UnknownMessageError(service, type(message).__name__, ())
+    mailbox, definition = known.mailbox, the_one_for(service, known.messages, message)
+    check_headers(headers)
+    raw, key_bytes = definition.codec.encode(message), encode_key(key)
+    named = (*letter_headers(definition.name, idempotency_key, address), *headers)
+    return definition, TopicPartition(mailbox.name, mailbox.partition_for(key_bytes)), (key_bytes, raw, when, named)
+
+
+class Post:
+    """A Messenger over one log, for one process."""
+
+    def __init__(self, plan: Plan, clock: Clock, send: Send, log: Readable) -> None:
+        self._plan, self._clock, self._send = plan, clock, send
+        self._replies = _Replies(plan, log)
+
+    async def close(self) -> None:
+        """Whoever still waits for a reply gets an error."""
+        await self._replies.close()
+
+    async def tell(
+        self,
+        service: str,
+        key: Any,
+        message: Any,
+        *,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> Posted:
+        _, target, record = compose(
+            self._plan, service, key, message, idempotency_key=idempotency_key, when=self._when(timestamp),
+            headers=headers, address=None,
+        )  # fmt: skip
+        return await self._post(target, record)
+
+    async def ask(
+        self,
+        service: str,
+        key: Any,
+        message: Any,
+        *,
+        timeout: Duration = ASK_SECONDS,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> Answered:
+        seconds = to_duration(timeout) / 1000
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit, self._replies.expected() as (address, coming):
+                definition, target, letter = compose(
+                    self._plan, service, key, message, idempotency_key=idempotency_key, when=self._when(timestamp),
+                    headers=headers, address=address,
+                )  # fmt: skip
+                posted = await self._post_surely(target, letter, again=idempotency_key is not None)
+                record = await coming
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise AskTimeoutError(service, seconds, idempotency_key) from None
+        value = read_reply(service, definition, idempotency_key, record)
+        if isinstance(value, ActorError):
+            raise value
+        return Answered(value, posted)
+
+    def _when(self, timestamp: Instant | None) -> int:
+        return self._clock.now() if timestamp is None else to_instant(timestamp)
+
+    async def _post(self, target: TopicPartition, record: NewRecord) -> Posted:
+        return Posted(target.topic, target.partition, await self._send(target, record))
+
+    async def _post_surely(self, target: TopicPartition, record: NewRecord, *, again: bool) -> Posted:
+        """With `again`, until the log can be reached: a second one does no harm."""
+        while True:
+            try:
+                return await self._post(target, record)
+            except _UNKNOWN_OUTCOME as error:
+                if not again:
+                    raise
+                logger.info("a message is sent again: %s", error)
+                await asyncio.sleep(_AWAY)
+
+
+class _Replies:
+    """Reads what is replied to one asker. It reads only while somebody waits, and then from the end of that moment."""
+
+    def __init__(self, plan: Plan, log: Readable) -> None:
+        self._topic, self._log = plan.replies, log
+        self._asker = uuid.uuid4().hex[:16]
+        self._number = 0
+        self._waiting: dict[bytes, asyncio.Future[LogRecord]] = {}
+        self._starting: asyncio.Task[None] | None = None
+        self._reader: Reader | None = None
+        self._reading: asyncio.Task[None] | None = None
+        partitions = 1 if plan.replies is None else plan.replies.partitions
+        name = "" if plan.replies is None else plan.replies.name
+        self._source = TopicPartition(name, random.randrange(partitions))  # noqa: S311  to share the load
+
+    @asynccontextmanager
+    async def expected(self) -> AsyncIterator[tuple[Address, asyncio.Future[LogRecord]]]:
+        """An address for one reply, and where that will be."""
+        coming: asyncio.Future[LogRecord] = asyncio.get_running_loop().create_future()
+        await self._listen()
+        self._number += 1  # without an await since: whoever reads stops only when nobody waits
+        address = Address(self._source.partition, self._asker, self._number)
+        self._waiting[address.id] = coming
+        try:
+            yield address, coming
+        finally:
+            del self._waiting[address.id]
+            if not coming.cancel() and not coming.cancelled():
+                coming.exception()  # so that asyncio does not complain that nobody has looked at it
+
+    async def close(self) -> None:
+        for task in (self._starting, self._reading):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._fail(LogUnavailableError("the app has stopped before the reply came"))
+        if self._reader is not None:
+            await self._reader.close()
+            self._reader = None
+
+    async def _listen(self) -> None:
+        """Somebody reads when this returns. Who begins it may be cancelled: the others wait for the same."""
+        while self._reading is None or self._reading.done():
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.create_task(self._start_reading())
+                self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.shield(self._starting)
+
+    async def _start_reading(self) -> None:
+        if self._reader is None:
+            self._reader = self._log.reader()
+        self._reader.assign(await self._log.end_offsets([self._source]))
+        self._reading = asyncio.create_task(self._read(self._reader), name="reading replies")
+
+    async def _read(self, reader: Reader) -> None:
+        """Until nobody waits."""
+        try:
+            while True:
+                try:
+                    batches = await reader.read(timeout=0.5)
+                except LogUnavailableError:
+                    await asyncio.sleep(_AWAY)
+                    continue
+                except OffsetOutOfRangeError:  # the topic was emptied
+                    reader.assign(await self._log.end_offsets([self._source]))
+                    continue
+                for batch in batches:
+                    for record in batch.records:
+                        self._take(record)
+                if not self._waiting:
+                    return
+        except Exception as error:
+            self._fail(error)
+
+    def _take(self, record: LogRecord) -> None:
+        coming = self._waiting.get(reply_id(record) or b"")
+        if coming is not None and not coming.done():
+            coming.set_result(record)
+
+    def _fail(self, error: Exception) -> None:
+        for coming in self._waiting.values():
+            if not coming.done():
+                coming.set_exception(error)

@@ -1,0 +1,134 @@
+"""What a worker tells about itself and its tasks: state, lag, event time, and what it has counted."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.engine.shuffling import changelog_topic
+from tidegate.engine.worker import Engine
+from tidegate.host import Host
+from tidegate.logs.membership import process_name
+from tidegate.time.clock import MAX_TIME, MIN_TIME
+
+__all__ = ("TaskState", "WorkerState", "worker_state")
+
+_COUNTERS: Final = {
+    "tidegate_handled_total": "handled",
+    "tidegate_emitted_total": "emitted",
+    "tidegate_commits_total": "commits",
+    "tidegate_commit_seconds_sum": "commit_seconds",
+    "tidegate_state_changes_total": "changes",
+    "tidegate_retries_total": "retries",
+    "tidegate_skipped_total": "skipped",
+    "tidegate_dead_letters_total": "dead_letters",
+    "tidegate_expired_total": "expired",
+    "tidegate_lost_total": "lost",
+    "tidegate_lag": "lag",
+    "tidegate_waiting_handlers": "waiting",
+    "tidegate_stalled": "stalled",
+}
+_started: Final = time.time()
+
+
+class TaskState(msgspec.Struct, kw_only=True):
+    """A task that runs here, or is being restored here. Counters begin with the worker."""
+
+    service: str
+    task: int
+    state: str
+    """`running`, or `restoring`."""
+    watermark: int | None = None
+    """Event time, in ms; null: not known yet."""
+    ended: bool = False
+    """A bounded run: time is at its end."""
+    lag: int = 0
+    """Input offsets that are not handled yet, as of the last seconds."""
+    waiting: int = 0
+    """Handlers that have begun and not ended."""
+    stalled: int = 0
+    handled: int = 0
+    emitted: int = 0
+    commits: int = 0
+    commit_seconds: float = 0.0
+    changes: int = 0
+    retries: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    expired: int = 0
+    lost: int = 0
+
+
+class WorkerState(msgspec.Struct, kw_only=True):
+    name: str
+    address: str
+    ready: bool
+    """It has opened its tasks, and the group knows it."""
+    pid: int
+    started: float
+    """Seconds since 1970."""
+    now: float
+    memory: int | None = None
+    """Bytes in memory."""
+    error: str = ""
+    """It could not be asked; then nothing else of it is known."""
+    tasks: list[TaskState] = []
+
+
+def worker_state(host: Host) -> WorkerState:
+    engine: Engine | None = getattr(host, "engine", None)
+    state = WorkerState(
+        name=process_name(),
+        address=host.address,
+        ready=host.running and engine is not None and engine.membership.fresh,
+        pid=os.getpid(),
+        started=_started,
+        now=time.time(),
+        memory=_memory(),
+    )
+    if engine is None:
+        return state
+    counted = _counted(engine)
+    plan = engine.plan
+    names = {changelog_topic(plan.app, plan.run, service): service for service in plan.services}
+    for changelog in sorted(engine.membership.owned):
+        if changelog.topic in names:  # the control topic is no task
+            state.tasks.append(_task(engine, names[changelog.topic], changelog.partition, counted))
+    return state
+
+
+def _task(engine: Engine, service: str, number: int, counted: dict[tuple[str, str], dict[str, Any]]) -> TaskState:
+    running = engine.tasks.get(f"{service}.{number}")
+    told = counted.get((service, str(number)), {})
+    watermark = MIN_TIME if running is None else running.time.watermark
+    return TaskState(
+        service=service,
+        task=number,
+        state="restoring" if running is None else running.state.value,
+        watermark=watermark if MIN_TIME < watermark < MAX_TIME else None,
+        ended=watermark >= MAX_TIME,
+        **told,
+    )
+
+
+def _counted(engine: Engine) -> dict[tuple[str, str], dict[str, Any]]:
+    """By service and task, what the metrics say."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for family in engine.metrics.registry.collect():
+        for sample in family.samples:
+            name = _COUNTERS.get(sample.name)
+            if name is not None:
+                value = sample.value if name == "commit_seconds" else int(sample.value)
+                found.setdefault((sample.labels["service"], sample.labels["task"]), {})[name] = value
+    return found
+
+
+def _memory() -> int | None:
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None

@@ -1,0 +1,257 @@
+"""A worker, as whoever serves it to others sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from tidegate.control.messages import TopicStatus
+from tidegate.control.operations import describe_topics
+from tidegate.engine.plan import dead_letter_topic
+from tidegate.engine.timers import DOMAINS
+from tidegate.errors import NotQueryableError, NotReadyError, StoreError, UnknownNameError, UsageError
+from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.topics import TopicDefinition
+from tidegate.host import AppDefinition, Host
+from tidegate.logs.observing import Worker
+from tidegate.query.reading import StateReader, timers_of
+from tidegate.query.scanning import KeyPage, KeyRange, scan_keys
+from tidegate.query.views import ServiceView
+from tidegate.serving.directory import Directory
+from tidegate.serving.history import History, Past
+from tidegate.serving.positions import Position
+from tidegate.serving.sending import Sent, TopicSender, open_topics
+from tidegate.serving.status import WorkerState, worker_state
+from tidegate.serving.tasks import LocalTasks, Reached, readable, view_of
+from tidegate.serving.watching import Watcher
+from tidegate.state.declaration import StateDeclaration
+
+__all__ = ("Actor", "Serving", "StateOf")
+
+_DOMAIN_NAMES = {number: name for name, number in DOMAINS.items()}
+
+
+class StateOf(NamedTuple):
+    """A state of a service, ready to be read."""
+
+    service: ServiceDefinition
+    reader: StateReader
+
+    @property
+    def declaration(self) -> StateDeclaration:
+        return self.reader.declaration
+
+    def task_of(self, key: bytes) -> int:
+        return self.service.inputs[0].partition_for(key)
+
+
+class Actor(NamedTuple):
+    """All that is known of a key, as JSON."""
+
+    states: Mapping[str, bytes]
+    timers: Sequence[tuple[str, str, int]]
+    """Name, domain, time."""
+    reached: Reached
+
+
+class Serving:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.tasks = LocalTasks(host)
+        self._readers: dict[tuple[str, str], StateOf] = {}
+        self._sender = TopicSender(host)
+        self.history = History(host)
+        """Its checkpoints and savepoints."""
+        self._directory: Directory | None = None
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._sender.close)
+            closing.push_async_callback(self.history.close)
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+    @property
+    def app(self) -> AppDefinition:
+        """What the code declares; known before the worker runs."""
+        return self._host.definition
+
+    @property
+    def ready(self) -> bool:
+        """Its tasks are open, and the group knows it."""
+        return self._host.running and self.tasks.engine.membership.fresh
+
+    @property
+    def started(self) -> bool:
+        return self._host.running
+
+    @property
+    def run(self) -> str:
+        """Which life of the app this is."""
+        return self.tasks.engine.run_id
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """What this worker counts and measures."""
+        return self.tasks.engine.metrics.registry
+
+    def services(self) -> Mapping[str, ServiceDefinition]:
+        """Those that the code declares, with everything filled in."""
+        services = self.tasks.engine.plan.services
+        return {name: definition for name, definition in services.items() if definition.rekeys is None}
+
+    def service(self, name: str) -> ServiceDefinition:
+        return self.tasks.definition(name)
+
+    def dead_letters(self, service: str) -> str | None:
+        """The topic for what the service gives up, if it has one."""
+        topic = dead_letter_topic(self.tasks.engine.plan.app, self.service(service))
+        return None if topic is None else topic.name
+
+    def states(self, service: str) -> Mapping[str, StateDeclaration]:
+        """Those that the code declares: what Tidegate keeps beside them is nobody's business."""
+        declared = next((one.states for one in self.app.services if one.name == service), {})
+        return {name: it for name, it in self.service(service).states.items() if name in declared}
+
+    def state(self, service: str, state: str) -> StateOf:
+        found = self._readers.get((service, state))
+        if found is None:
+            definition = self.tasks.definition(service)
+            known = self.states(service)
+            declaration = known.get(state)
+            if declaration is None:
+                raise UnknownNameError(f"state of service {service!r}", state, known)
+            if not declaration.queryable:
+                raise NotQueryableError(service, state)
+            if declaration.kind == "operator":
+                raise UsageError(f"state {state!r} belongs to tasks, not to keys: it has no key to look for")
+            found = self._readers[service, state] = StateOf(definition, StateReader(declaration))
+        return found
+
+    # -- state -------------------------------------------------------------------------------------------------------
+    def read(self, state: StateOf, key: bytes, *, at: str | None = None, most: int) -> tuple[bytes | None, Reached]:
+        """A key's value, or one entry of its map, as JSON; and of which commit it is."""
+        task = self.tasks.task(state.service, state.task_of(key))
+        view, now = view_of(task), self._host.clock.now()
+        try:
+            if at is None:
+                text = state.reader.value(view, key, now, most=most)
+            else:
+                text = state.reader.entry(view, key, at, now)
+            return text, Reached(task, view)
+        except StoreError as error:
+            raise NotReadyError(task.plan.id, f"its store is being closed ({error})") from error
+
+    def read_many(
+        self, state: StateOf, number: int, keys: list[bytes], *, most: int
+    ) -> tuple[list[bytes | None], Reached]:
+        """The values of keys of one task."""
+        task = self.tasks.task(state.service, number)
+        view = view_of(task)
+        with readable(task.plan.id):
+            return state.reader.values(view, keys, self._host.clock.now(), most=most), Reached(task, view)
+
+    async def scan(
+        self, state: StateOf, keys: KeyRange, numbers: Iterable[int], *, limit: int, most: int
+    ) -> tuple[KeyPage, list[Reached]]:
+        """A page over these tasks, all of which are here. It holds at least the commits that are returned with it."""
+        tasks = [self.tasks.task(state.service, number) for number in numbers]
+        with readable(state.service.name):
+            reached = [Reached(task, view_of(task)) for task in tasks]
+            view = self.tasks.view(state.service, tasks)
+            page = await scan_keys(view, state.reader, keys, self._host.clock.now(), limit=limit, most=most)
+        return page, reached
+
+    def actor(self, service: str, key: bytes, *, most: int) -> Actor:
+        """All states that may be read, and the timers."""
+        definition = self.tasks.definition(service)
+        task = self.tasks.task(definition, definition.inputs[0].partition_for(key))
+        view, now = view_of(task), self._host.clock.now()
+        states: dict[str, bytes] = {}
+        with readable(task.plan.id):
+            for name, declaration in self.states(service).items():
+                if declaration.queryable and declaration.kind != "operator":
+                    text = self.state(service, name).reader.value(view, key, now, most=most)
+                    if text is not None:
+                        states[name] = text
+            timers = [(name, _DOMAIN_NAMES[domain], at) for name, domain, at in timers_of(view, key)]
+            return Actor(states, timers, Reached(task, view))
+
+    async def read_past(
+        self, id_: str, state: StateOf, key: bytes, *, at: str | None, most: int
+    ) -> tuple[bytes | None, Past]:
+        """A key's value, or one entry of its map, as of a checkpoint or savepoint."""
+        past = await self.history.at(id_, state.service, [state.task_of(key)])
+        (view,) = past.views
+        if at is None:
+            return state.reader.value(view, key, past.now, most=most), past
+        return state.reader.entry(view, key, at, past.now), past
+
+    async def scan_past(
+        self, id_: str, state: StateOf, keys: KeyRange, *, limit: int, most: int
+    ) -> tuple[KeyPage, Past]:
+        """A page of keys, as of a checkpoint or savepoint."""
+        past = await self.history.at(id_, state.service, range(state.service.tasks))
+        view = ServiceView(state.service, past.views, self._host.clock)
+        return await scan_keys(view, state.reader, keys, past.now, limit=limit, most=most), past
+
+    def watch(
+        self, state: StateOf, *, key: bytes | None, prefix: bytes, most: int, news: asyncio.Event | None = None
+    ) -> Watcher:
+        """The changes of the tasks that are here."""
+        engine, now = self.tasks.engine, self._host.clock.now
+        return Watcher(engine, state.reader, state.service.name, now, key=key, prefix=prefix, most=most, news=news)
+
+    async def wait(self, service: ServiceDefinition, number: int, wanted: Position, seconds: float) -> None:
+        await self.tasks.wait(service, number, wanted, seconds)
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+    def topics(self) -> Mapping[str, TopicDefinition]:
+        """Those that the code declares."""
+        return open_topics(self.tasks.engine.plan)
+
+    async def topic_status(self) -> list[TopicStatus]:
+        """Those of the app, and how far each reaches."""
+        self.require_running()
+        wanted = self.tasks.engine.plan.topics
+        async with self._host.gate.together():
+            existing = await self._host.log.topics()
+            return await describe_topics(self._host.log, [existing[name] for name in wanted if name in existing])
+
+    async def send(self, topic: str, lines: Sequence[bytes], *, body: bytes, key: str | None) -> Sent:
+        self.require_running()
+        return await self._sender.send(topic, lines, body=body, key=key)
+
+    def require_running(self) -> None:
+        if not self._host.running:
+            raise NotReadyError("the log", "the worker is starting, or about to stop")
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+    def status(self) -> WorkerState:
+        """Of this worker."""
+        return worker_state(self._host)
+
+    async def workers(self) -> list[Worker]:
+        """All of the app."""
+        return await self._known().workers()
+
+    async def owner(self, service: ServiceDefinition, number: int) -> Worker:
+        return await self._known().owner(self.tasks.changelog(service, number))
+
+    def doubt(self) -> None:
+        """What the directory says is wrong: ask the group anew."""
+        self._known().doubt()
+
+    @property
+    def address(self) -> str:
+        """Where others reach this worker."""
+        return self._host.address
+
+    def _known(self) -> Directory:
+        membership = self.tasks.engine.membership
+        if self._directory is None:
+            self._directory = Directory(membership)
+        return self._directory
