@@ -1,0 +1,1 @@
+"""State, actors, topics and operations of a running app over HTTP, and its dashboard."""

@@ -1,0 +1,97 @@
+"""Actors: all that is known of a key, and messages to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate import Service
+from tidegate.codecs import Codec
+from tidegate.errors import ElsewhereError, UsageError
+from tidegate.keys import decode_key
+from tidegate.serving import Position, parse_position
+from tidegate_api.answers import NO_STORE, json_answer, key_text, position_headers, state_answer
+from tidegate_api.context import MAY_READ, MAY_SEND, Api, ApiContext
+from tidegate_api.models import ActorView, MessageRequest, Reply, Told
+from tidegate_api.points import key_in_body, key_in_path
+from tidegate_api.routes.states import MinPosition
+
+__all__ = ("router",)
+
+router = APIRouter(tags=["actors"])
+
+
+@router.get("/v1/services/{service}/actors/{key:anything}", response_model=ActorView, dependencies=MAY_READ)
+async def get_actor(
+    request: Request,
+    api: Api,
+    service: str,
+    key: str,
+    min_position: MinPosition = None,
+) -> Response:
+    """All states and timers of a key, of one commit."""
+    definition = api.serving.service(service)
+    raw = key_in_path(request.scope["raw_path"].split(b"/", 5)[5], definition.key_type)
+    number = definition.inputs[0].partition_for(raw)
+    try:
+        if min_position is not None:
+            await api.serving.wait(definition, number, parse_position(min_position), api.settings.api_timeout)
+        actor = api.serving.actor(service, raw, most=api.settings.api_max_bytes)
+    except ElsewhereError:
+        return await api.peers.forward(request, definition, number)
+    states = b",".join(b"%b:%b" % (orjson.dumps(name), text) for name, text in actor.states.items())
+    timers = orjson.dumps([{"name": name, "at": at, "time": domain} for name, domain, at in actor.timers])
+    shown = key_text(raw, definition.key_type)
+    body = b'{"key":%b,"states":{%b},"timers":%b}' % (shown, states, timers)
+    return state_answer(body, position_headers([actor.reached]))
+
+
+# ---------------------------------------------------------------------------------------------------------- messages
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(description="The same key is handled once, however often it is sent.", max_length=200, min_length=1),
+]
+
+
+@router.post("/v1/services/{service}/tell", response_model=Told, dependencies=MAY_SEND)
+async def tell_actor(api: Api, service: str, body: MessageRequest, idempotency_key: IdempotencyKey = None) -> Response:
+    """Put a message into an actor's mailbox. The answer comes when it is durable, and before it is handled."""
+    known, _, key, message = _message(api, service, body)
+    posted = await known.tell(key, message, idempotency_key=idempotency_key)
+    position = Position(api.serving.run, {}, {posted.topic: {posted.partition: posted.position}})
+    return json_answer({"position": str(position)}, headers={"tidegate-position": str(position)})
+
+
+@router.post("/v1/services/{service}/ask", response_model=Reply, dependencies=MAY_SEND)
+async def ask_actor(api: Api, service: str, body: MessageRequest, idempotency_key: IdempotencyKey = None) -> Response:
+    """Tell an actor something, and wait for its reply: it comes when all that its handler did is committed. 504: none
+    came in time, and the message may still be handled; ask again with the same idempotency key. 409: the handler
+    refused it. 502: the handler failed."""
+    known, replies, key, message = _message(api, service, body)
+    seconds = min(body.timeout or api.settings.api_timeout, api.settings.api_timeout)
+    reply = await known.ask(key, message, timeout=seconds, idempotency_key=idempotency_key)
+    text = replies.encode(reply) if reply is not None else b"null"
+    return state_answer(b'{"reply":%b}' % text, NO_STORE)
+
+
+def _message(api: ApiContext, service: str, body: MessageRequest) -> tuple[Service, Codec[Any], Any, Any]:
+    """The service, how its reply is written, the key and the message, by their types."""
+    definition = api.serving.service(service)
+    api.serving.require_running()
+    kinds = definition.messages
+    if not kinds:
+        raise UsageError(f"service {service!r} takes no messages: @{service}.on(MessageType) makes it take some")
+    if body.type is None and len(kinds) > 1:
+        raise UsageError(f"which type is the message of? service {service!r} takes {', '.join(sorted(kinds))}")
+    kind = kinds.get(body.type) if body.type is not None else next(iter(kinds.values()))
+    if kind is None:
+        raise UsageError(f"service {service!r} takes no message {body.type!r}, only {', '.join(sorted(kinds))}")
+    message = kind.codec.decode(json.dumps(body.message).encode())
+    raw = key_in_body(body.key, definition.key_type)
+    return api.app.services[service], kind.reply, decode_key(raw, definition.key_type), message

@@ -1,0 +1,60 @@
+"""Checkpoints and savepoints: which there are, and taking one now."""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from tidegate.errors import NotReadyError
+from tidegate.serving import Checkpoint
+from tidegate_api.answers import NO_STORE, json_answer
+from tidegate_api.context import MAY_OPERATE, Api, ApiContext
+from tidegate_api.models import CheckpointList, SavepointRequest, Taken
+
+__all__ = ("router",)
+
+router = APIRouter(tags=["checkpoints"], dependencies=MAY_OPERATE)
+
+
+@router.get("/v1/checkpoints", response_model=CheckpointList)
+async def list_checkpoints(api: Api) -> Response:
+    """The complete checkpoints, the newest first, and what is under way."""
+    _require_running(api)
+    return _listed(api, await api.serving.history.checkpoints())
+
+
+@router.get("/v1/savepoints", response_model=CheckpointList)
+async def list_savepoints(api: Api) -> Response:
+    """The savepoints, the newest first."""
+    _require_running(api)
+    return _listed(api, await api.serving.history.savepoints())
+
+
+@router.post("/v1/checkpoints", response_model=Taken, responses={202: {"model": Taken}})
+async def take_checkpoint(api: Api) -> Response:
+    """Take a checkpoint now. 202: it is under way, and goes on."""
+    _require_running(api)
+    return await _take(api, None)
+
+
+@router.post("/v1/savepoints", response_model=Taken, responses={202: {"model": Taken}})
+async def take_savepoint(api: Api, savepoint: SavepointRequest) -> Response:
+    """Take a savepoint now, which stays until somebody deletes it. 202: it is under way, and goes on."""
+    _require_running(api)
+    return await _take(api, savepoint.name)
+
+
+def _require_running(api: ApiContext) -> None:
+    if not api.serving.started:
+        raise NotReadyError("the app's checkpoints", "the worker is starting, or about to stop")
+
+
+def _listed(api: ApiContext, found: list[Checkpoint]) -> Response:
+    body = {"progress": api.serving.history.progress, "checkpoints": found}
+    return Response(msgspec.json.encode(body), 200, NO_STORE, "application/json")
+
+
+async def _take(api: ApiContext, name: str | None) -> Response:
+    epoch = await api.serving.history.take(name, api.settings.api_timeout)
+    return json_answer({"epoch": epoch, "complete": epoch is not None}, 202 if epoch is None else 200)

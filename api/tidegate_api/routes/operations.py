@@ -1,0 +1,78 @@
+"""Workers, probes, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import msgspec
+from fastapi import APIRouter
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tidegate.serving import WorkerState
+from tidegate_api.answers import NO_STORE
+from tidegate_api.context import Api, ApiContext, Caller
+from tidegate_api.forwarding import is_forwarded
+from tidegate_api.models import WorkerList
+from tidegate_api.problems import problem
+
+__all__ = ("router",)
+
+router = APIRouter(tags=["operations"])
+
+_SECONDS = 2.0
+"""How long another worker may take to tell about itself."""
+
+
+@router.get("/v1/workers", response_model=WorkerList)
+async def list_workers(request: Request, api: Api, caller: Caller) -> Response:
+    """All workers of the app, with their tasks: state, lag, event time, and what they have counted."""
+    caller.require("ops")
+    own = api.serving.status()
+    if is_forwarded(request):
+        states = [own]
+    else:
+        others = [worker for worker in await api.serving.workers() if worker.address != own.address]
+        states = [own, *await asyncio.gather(*(_ask(request, api, other) for other in others))]
+    return Response(msgspec.json.encode({"workers": states}), 200, NO_STORE, "application/json")
+
+
+async def _ask(request: Request, api: ApiContext, worker: Any) -> WorkerState:
+    error = "it has no API"
+    if worker.address:
+        try:
+            answer = await api.peers.ask(worker.address, request, seconds=_SECONDS)
+            if answer.status_code == 200:
+                return msgspec.json.decode(answer.content, type=_Workers).workers[0]
+            error = f"it answers with status {answer.status_code}"
+        except (httpx.HTTPError, msgspec.MsgspecError) as failure:
+            error = f"it does not answer ({type(failure).__name__})"
+    return WorkerState(name=worker.name, address=worker.address, ready=False, pid=0, started=0.0, now=0.0, error=error)
+
+
+class _Workers(msgspec.Struct):
+    workers: list[WorkerState]
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(api: Api, caller: Caller) -> Response:
+    """Of this worker process, for Prometheus."""
+    caller.require("ops")
+    return Response(generate_latest(api.serving.registry), 200, NO_STORE, CONTENT_TYPE_LATEST)
+
+
+@router.get("/livez", include_in_schema=False)
+async def live() -> Response:
+    """The event loop turns."""
+    return Response("ok\n", 200, NO_STORE, "text/plain")
+
+
+@router.get("/readyz", include_in_schema=False)
+async def ready(api: Api) -> Response:
+    """The tasks are open, the group knows this worker, and it is not about to stop."""
+    if api.stopping.is_set() or not api.serving.ready:
+        return problem(503, "not-ready", "the worker is starting, restoring, stopping, or has lost its group")
+    return Response("ok\n", 200, NO_STORE, "text/plain")

@@ -1,0 +1,148 @@
+"""The API of a worker: uvicorn in the worker's own event loop.
+
+It listens before the worker opens its log: until the tasks are restored, whoever asks is told to come again. When the
+worker stops, it takes up nothing more, answers what was asked, ends its streams, and only then do the tasks close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tidegate.serving import Serving
+from tidegate.settings import Settings
+from tidegate_api.addresses import bind, split, url_of
+from tidegate_api.application import make_application
+from tidegate_api.context import ApiContext, Slots
+from tidegate_api.forwarding import Peers
+from tidegate_api.gatekeeper import MOST_URL
+from tidegate_api.problems import problem
+from tidegate_api.security import Security
+
+if TYPE_CHECKING:
+    from tidegate import App
+
+__all__ = ("ApiServer", "listen", "listen_privately")
+
+logger = logging.getLogger("tidegate.api")
+
+LEAVE_SECONDS: Final = 5
+
+
+def listen(settings: Settings, *, explicit: bool) -> socket.socket:
+    """The public socket, for a worker or for all processes of one. SettingsError: it may not, or cannot."""
+    host, _ = split(settings.api)
+    Security(settings).check_bind(host, insecure=settings.api_insecure == "on")
+    return bind(settings.api, explicit=explicit)
+
+
+def listen_privately(settings: Settings, number: int) -> socket.socket:
+    """A socket of one of several processes, where the other workers find it."""
+    host, _ = split(settings.api)
+    port = 0
+    if settings.advertise:
+        port = split(settings.advertise)[1] + number
+    return bind(f"{host}:{port}", explicit=True)
+
+
+class ApiServer:
+    """`public`: where clients come; with others in front of it, `private` is where other workers find this one."""
+
+    def __init__(
+        self, app: App, settings: Settings, public: socket.socket, private: socket.socket | None = None
+    ) -> None:
+        self._app, self._settings = app, settings
+        self._sockets = [public] if private is None else [public, private]
+        host, _ = split(settings.api)
+        tls = bool(settings.api_tls_cert)
+        self.url = url_of(public, host, advertise="", tls=tls)
+        """For people."""
+        advertised = settings.advertise
+        if private is not None and advertised:
+            advertised = f"{split(advertised)[0]}:{private.getsockname()[1]}"
+        app.host.address = url_of(private or public, host, advertise=advertised, tls=tls)
+        self._alone = private is None
+        self._serving, security = Serving(app.host), Security(settings)
+        self._context = ApiContext(
+            app=app,
+            serving=self._serving,
+            settings=settings,
+            peers=Peers(self._serving, settings),
+            scans=Slots(settings.api_scans, "scans and batches"),
+            watchers=Slots(settings.api_watchers, "watchers"),
+            secured=security.enabled,
+        )
+        application = make_application(self._context, security)
+        config = uvicorn.Config(
+            application,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            loop="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            date_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=LEAVE_SECONDS,
+            ssl_certfile=settings.api_tls_cert or None,
+            ssl_keyfile=settings.api_tls_key or None,
+        )
+        self._server = _Server(config)
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._running = asyncio.create_task(self._server.serve(self._sockets), name="the HTTP API")
+        while not self._server.started:
+            if self._running.done():
+                self._running.result()
+                return
+            await asyncio.sleep(0.005)
+
+    def announce(self) -> None:
+        """For people; of several processes, the one that started them has said it."""
+        if self._alone:
+            logger.info("dashboard and API at %s", self.url)
+
+    def stop_soon(self) -> None:
+        """Not ready any more, and streams end."""
+        self._context.stopping.set()
+
+    async def stop(self) -> None:
+        self.stop_soon()
+        self._server.should_exit = True
+        if self._running is not None:
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._context.peers.close()
+        await self._serving.close()
+
+
+class _Protocol(HttpToolsProtocol):
+    """What cannot be parsed is a problem like any other; a URL of more than 64 kB cannot."""
+
+    def send_400_response(self, msg: str) -> None:
+        if len(self.url) > MOST_URL:
+            answer = problem(414, "url-too-long", f"a URL may have {MOST_URL:,} bytes; long keys can go in a batch")
+        else:
+            answer = problem(400, "bad-request", msg)
+        head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+        head += [name + b": " + value for name, value in answer.raw_headers]
+        self.transport.write(b"\r\n".join([*head, b"connection: close", b"", bytes(answer.body)]))
+        self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """Signals are the worker's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
