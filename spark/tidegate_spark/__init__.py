@@ -1,0 +1,61 @@
+"""Tidegate on Spark: an app's topics, its state and its savepoints as DataFrames, and jobs over them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate_spark.bootstrap import write_savepoint
+    from tidegate_spark.changelogs import read_changelog, stream_changelog
+    from tidegate_spark.jobs.contract import Job, Table, ToTopic, job, source
+    from tidegate_spark.jobs.running import run_job
+    from tidegate_spark.savepoints import read_state
+    from tidegate_spark.session import open_session
+    from tidegate_spark.sql import register_views
+    from tidegate_spark.tables import read_table
+    from tidegate_spark.topics import read_topic, stream_topic
+
+# Where each public name lives, loaded when first used: importing PySpark takes most of a second.
+_HOMES = {
+    "tidegate_spark.bootstrap": ("write_savepoint",),
+    "tidegate_spark.changelogs": ("read_changelog", "stream_changelog"),
+    "tidegate_spark.jobs.contract": ("Job", "Table", "ToTopic", "job", "source"),
+    "tidegate_spark.jobs.running": ("run_job",),
+    "tidegate_spark.savepoints": ("read_state",),
+    "tidegate_spark.session": ("open_session",),
+    "tidegate_spark.sql": ("register_views",),
+    "tidegate_spark.tables": ("read_table",),
+    "tidegate_spark.topics": ("read_topic", "stream_topic"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = (
+    "Job",
+    "Table",
+    "ToTopic",
+    "job",
+    "open_session",
+    "read_changelog",
+    "read_state",
+    "read_table",
+    "read_topic",
+    "register_views",
+    "run_job",
+    "source",
+    "stream_changelog",
+    "stream_topic",
+    "write_savepoint",
+)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tidegate_spark' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,88 @@
+"""A state's entries as typed columns, wherever they were read: from a savepoint or from a changelog.
+
+One row for each key; of a map one for each of its entries, with `entry`, its own key; of a list one for each item, with
+`index`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as t
+
+from tidegate.errors import UnknownNameError
+from tidegate_spark.columns import from_json, typed_key
+from tidegate_spark.describing import JSON, json_schema
+from tidegate_spark.schemas import convert
+
+if TYPE_CHECKING:
+    from tidegate import App
+    from tidegate.interop import StateDeclaration
+
+__all__ = ("StateShape", "shape_in_app", "shape_in_savepoint")
+
+
+@dataclass(frozen=True)
+class StateShape:
+    """What is known of a state's types."""
+
+    kind: str
+    value: JSON
+    """The type of what is stored, as JSON Schema."""
+    key_type: Any
+    """Of the service's keys."""
+    entry: JSON | None
+    """Of a map's own keys."""
+    ttl: bool
+
+    def columns(self) -> list[Column]:
+        """From the columns key, sub and value, all bytes."""
+        found = [typed_key(F.col("key"), self.key_type).alias("key")]
+        if self.kind == "map":
+            found.append(self._entry().alias("entry"))
+        elif self.kind == "list":
+            found.append(F.conv(F.hex("sub"), 16, 10).cast("long").alias("index"))
+        return [*found, self._value().alias("value")]
+
+    def _entry(self) -> Column:
+        """Written as keys are: text as it is, a number as digits, bytes as they are, the rest as JSON."""
+        schema = self.entry or {"type": "string"}
+        if schema.get("type") == "string" and "format" not in schema and "contentEncoding" not in schema:
+            return F.col("sub").cast("string")
+        if _is_bytes(schema):
+            return F.col("sub")
+        return from_json(F.col("sub").cast("string"), convert(schema))
+
+    def _value(self) -> Column:
+        if _is_bytes(self.value):
+            return F.col("value")
+        text, type_ = F.col("value").cast("string"), convert(self.value)
+        if isinstance(type_, t.StringType) and self.value.get("type") != "string":
+            return text  # JSON that has no equal in Spark
+        return from_json(text, type_)
+
+
+def _is_bytes(schema: JSON) -> bool:
+    return schema.get("type") == "bytes" or schema.get("contentEncoding") == "raw"
+
+
+def shape_in_app(app: App, service: str, state: str) -> StateShape:
+    """As the app's code declares it."""
+    services = {known.name: known for known in app.define().services}
+    if service not in services:
+        raise UnknownNameError("service", service, services)
+    states = services[service].states
+    if state not in states:
+        raise UnknownNameError(f"state of service {service!r}", state, states)
+    declared: StateDeclaration = states[state]
+    entry = None if declared.key_type is None else json_schema(declared.key_type)
+    key_type = services[service].key_type
+    return StateShape(declared.kind, json_schema(declared.codec.type), key_type, entry, declared.ttl is not None)
+
+
+def shape_in_savepoint(schema: JSON) -> StateShape:
+    """As a savepoint's manifest records it. Keys are text there, whatever the service makes of them."""
+    return StateShape(schema["kind"], schema["type"], str, schema.get("key_type"), bool(schema.get("ttl")))

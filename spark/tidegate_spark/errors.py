@@ -1,0 +1,85 @@
+"""Every error that the Spark side raises on purpose.
+
+TidegateError
+└── SparkError
+    ├── MissingSparkError        PySpark is not installed
+    ├── ConnectorError           there are no pinned jars for the installed Spark
+    ├── EventTypeError           a topic's type, time or watermark cannot be expressed in Spark
+    ├── JobDefinitionError       a job is declared wrongly
+    ├── NoTableError             a table that a job or a query reads is not there yet
+    ├── TableOwnedError          a table was written by another life of its job
+    ├── SavepointReadError       a savepoint cannot be read as a table
+    └── JobFailedError           a job's query ended with an error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.errors import TidegateError
+
+__all__ = (
+    "ConnectorError",
+    "EventTypeError",
+    "JobDefinitionError",
+    "JobFailedError",
+    "MissingSparkError",
+    "NoTableError",
+    "SavepointReadError",
+    "SparkError",
+    "TableOwnedError",
+)
+
+
+class SparkError(TidegateError):
+    """The root of what can go wrong between Tidegate and Spark."""
+
+
+class MissingSparkError(SparkError):
+    def __init__(self, missing: str) -> None:
+        self.missing = missing
+        super().__init__(f"{missing} is not installed. Pipelines need the extra spark: pip install 'tidegate[spark]'")
+
+
+class ConnectorError(SparkError):
+    def __init__(self, installed: str, known: Iterable[str]) -> None:
+        self.installed, self.known = installed, tuple(known)
+        super().__init__(
+            f"Spark {installed} is installed, and its Kafka connector is not among those that were tested "
+            f"({', '.join(self.known)}). Install one of these, or name the jars yourself: --jars A.jar,B.jar "
+            f"(spark-sql-kafka-0-10 and spark-token-provider-kafka-0-10 of {installed}, kafka-clients, commons-pool2)."
+        )
+
+
+class EventTypeError(SparkError):
+    """A topic's type, time or watermark cannot be expressed in Spark."""
+
+
+class JobDefinitionError(SparkError):
+    """A job is declared wrongly."""
+
+
+class NoTableError(SparkError):
+    def __init__(self, table: str, where: str) -> None:
+        self.table, self.where = table, where
+        super().__init__(f"there is no table {table!r} in {where} yet: run the job that writes it first")
+
+
+class TableOwnedError(SparkError):
+    def __init__(self, table: str, owner: str, writer: str) -> None:
+        self.table, self.owner, self.writer = table, owner, writer
+        super().__init__(
+            f"table {table} was written by query {owner}, and the checkpoint that is here belongs to query {writer}: "
+            f"to go on would lose records or double them. Put the checkpoint back; or remove the table and the "
+            f"checkpoint, and everything is read again from the beginning."
+        )
+
+
+class SavepointReadError(SparkError):
+    """A savepoint cannot be read as a table."""
+
+
+class JobFailedError(SparkError):
+    def __init__(self, job: str, reason: str) -> None:
+        self.job, self.reason = job, reason
+        super().__init__(f"job {job!r} failed: {reason}")

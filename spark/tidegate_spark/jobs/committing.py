@@ -1,0 +1,161 @@
+"""How a micro-batch gets into a Parquet table exactly once, for every reader that sees only files.
+
+Spark's own sink keeps a list of its files that only Spark reads; others see the files of attempts that failed, too.
+Here what lies in a table is what was committed, and nothing else:
+
+1. A table belongs to one query: another one's checkpoint would count other batches.
+2. A batch that has a plan was committed, or is about to be: finish its moves. Spark runs a batch again, with the same
+   input, when its driver died before it could note that the batch is done.
+3. Otherwise write the rows into a directory of this attempt alone, out of sight (`_tidegate/`).
+4. Write the plan: which file goes where. This is the moment of the commit: one durable rename.
+5. Move each file to its place. Each appears whole; those of one batch appear one after the other.
+6. Remove what is left of attempts.
+
+So no row is ever seen twice, and none that was seen disappears. A table with a key has one file for each day, which
+step 3 writes anew with the other rows of that day, and step 5 replaces.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as t
+
+from tidegate_spark.errors import JobDefinitionError, TableOwnedError
+from tidegate_spark.jobs.contract import Table
+from tidegate_spark.jobs.files import Files, joined
+
+__all__ = ("DATE", "TableWriter")
+
+DATE: Final = "date"
+_KEPT: Final = 100
+"""Plans that are kept, as Spark keeps its own record of that many batches."""
+
+
+class TableWriter:
+    """Commits the batches of one query to one table."""
+
+    def __init__(self, files: Files, table: Table, path: str) -> None:
+        self._files, self._table, self._path = files, table, path
+        self._own = joined(path, "_tidegate")
+
+    def commit(self, frame: DataFrame, batch: int, writer: str) -> None:
+        """`writer` is the id of the query, which is that of its checkpoint."""
+        if self._table.format == "delta":
+            self._commit_delta(frame, batch, writer)
+            return
+        self._check_owner(writer)
+        plan = joined(self._own, "plans", f"{batch:010d}.json")
+        if not self._files.exists(plan):
+            attempt = joined(self._own, "attempts", f"{batch:010d}-{uuid.uuid4().hex[:12]}")
+            self._write(self._dated(frame), attempt)
+            moves = self._moves(attempt, "rows" if self._table.keys else f"batch-{batch:010d}")
+            self._files.write_json(plan, {"batch": batch, "moves": moves})
+        self._finish(self._files.read_json(plan))
+        self._clean(batch)
+
+    def replace(self, frame: DataFrame) -> None:
+        """All that the table holds, by the job that is done at once: days that are gone are removed."""
+        attempt = joined(self._own, "attempts", f"all-{uuid.uuid4().hex[:12]}")
+        self._stage(self._dated(frame), attempt)
+        moves = self._moves(attempt, "rows")
+        self._finish({"moves": moves})
+        kept = {target for _, target in moves}
+        for name in list(self._files.below(self._path)):
+            if joined(self._path, name) not in kept:
+                self._files.remove(joined(self._path, name))
+        self._files.remove(joined(self._own, "attempts"))
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+    def _check_owner(self, writer: str) -> None:
+        owner = joined(self._own, "owner.json")
+        if not self._files.exists(owner):
+            self._files.write_json(owner, {"query": writer})
+            return
+        known = self._files.read_json(owner)["query"]
+        if known != writer:
+            raise TableOwnedError(self._path, known, writer)
+
+    def _dated(self, frame: DataFrame) -> DataFrame:
+        """With the column of the day, which becomes the directory."""
+        column = self._table.date
+        if column is None or DATE in frame.columns:
+            return frame
+        if column not in frame.columns:
+            raise JobDefinitionError(
+                f"table {self._table.name!r} is divided by the day of {column!r}, and its frame has no such column "
+                f"({', '.join(frame.columns)}). Name another, Table(..., date='at'), or date=None."
+            )
+        return frame.withColumn(DATE, F.to_date(column))
+
+    def _write(self, frame: DataFrame, attempt: str) -> None:
+        if not self._table.keys:
+            self._stage(frame, attempt)
+            return
+        changed = frame.dropDuplicates(list(self._table.keys)).persist()
+        try:
+            self._stage(self._with_known(changed), attempt)
+        finally:
+            changed.unpersist()
+
+    def _stage(self, frame: DataFrame, attempt: str) -> None:
+        divided = DATE in frame.columns
+        frame = frame.repartition(DATE) if divided else frame.coalesce(1)
+        writer = frame.write.mode("overwrite").option("maxRecordsPerFile", 0 if self._table.keys else 5_000_000)
+        (writer.partitionBy(DATE) if divided else writer).parquet(attempt)
+
+    def _with_known(self, changed: DataFrame) -> DataFrame:
+        """The batch's rows, and those that the same days have besides."""
+        days = [row[0] for row in changed.select(DATE).distinct().collect()] if DATE in changed.columns else [None]
+        files = [joined(self._day(day), "rows.parquet") for day in days]
+        known = [file for file in files if self._files.exists(file)]
+        if not known:
+            return changed
+        stored = changed.sparkSession.read.option("basePath", self._path).option("mergeSchema", "true").parquet(*known)
+        if DATE in stored.columns:
+            stored = stored.withColumn(DATE, F.col(DATE).cast(t.DateType()))
+        others = stored.join(changed.select(*self._table.keys), list(self._table.keys), "left_anti")
+        return changed.unionByName(others, allowMissingColumns=True)
+
+    def _day(self, day: Any) -> str:
+        return self._path if day is None and self._table.date is None else joined(self._path, _directory(day))
+
+    def _moves(self, attempt: str, stem: str) -> list[list[str]]:
+        """Where each file goes. A day has one, but for very large batches."""
+        moves, taken = [], set[str]()
+        for name in _data(self._files, attempt):
+            directory = name.rpartition("/")[0]
+            target = joined(self._path, *filter(None, (directory, f"{stem}.parquet")))
+            if target in taken:
+                target = target.replace(".parquet", f"-{len(taken):04d}.parquet")
+            taken.add(target)
+            moves.append([joined(attempt, name), target])
+        return moves
+
+    def _finish(self, plan: dict[str, Any]) -> None:
+        for source, target in plan["moves"]:
+            if self._files.exists(source):  # otherwise it was moved before
+                self._files.move(source, target)
+
+    def _clean(self, batch: int) -> None:
+        self._files.remove(joined(self._own, "attempts"))
+        for name in self._files.names(joined(self._own, "plans"))[:-_KEPT]:
+            self._files.remove(joined(self._own, "plans", name))
+
+    def _commit_delta(self, frame: DataFrame, batch: int, writer: str) -> None:
+        """Delta's log remembers, for a writer, the last batch that it has: one that comes again is left out."""
+        frame = self._dated(frame)
+        options = {"txnAppId": writer, "txnVersion": str(batch), "mergeSchema": "true"}
+        made = frame.write.format("delta").mode("append").options(**options)
+        (made.partitionBy(DATE) if DATE in frame.columns else made).save(self._path)
+
+
+def _data(files: Files, directory: str) -> list[str]:
+    return [name for name in files.below(directory) if name.endswith(".parquet")]
+
+
+def _directory(day: Any) -> str:
+    return f"{DATE}={'__HIVE_DEFAULT_PARTITION__' if day is None else day}"

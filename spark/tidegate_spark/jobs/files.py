@@ -1,0 +1,80 @@
+"""Files wherever Spark can write them, through Hadoop's file systems: a directory here, HDFS, an object store."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+__all__ = ("Files", "joined")
+
+
+def joined(*parts: str) -> str:
+    return "/".join(part.rstrip("/") for part in parts)
+
+
+class Files:
+    """The file system that a path is on. Paths are text."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        context: Any = spark.sparkContext
+        self._jvm: Any = context._jvm  # noqa: SLF001  Spark has no other way to Hadoop's classes
+        self._path = self._jvm.org.apache.hadoop.fs.Path
+        configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._system = self._path(root).getFileSystem(configuration)
+        self._context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._system.getUri(), configuration)
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        self._overwrite = context._gateway.new_array(rename, 1)  # noqa: SLF001
+        self._overwrite[0] = rename.OVERWRITE
+
+    def exists(self, path: str) -> bool:
+        return bool(self._system.exists(self._path(path)))
+
+    def remove(self, path: str) -> None:
+        self._system.delete(self._path(path), True)
+
+    def names(self, directory: str) -> list[str]:
+        """What a directory holds; nothing, if there is none."""
+        if not self.exists(directory):
+            return []
+        return sorted(status.getPath().getName() for status in self._system.listStatus(self._path(directory)))
+
+    def below(self, directory: str, prefix: str = "") -> Iterator[str]:
+        """All data files below a directory, relative to it."""
+        if not self.exists(directory):
+            return
+        for status in self._system.listStatus(self._path(directory)):
+            name = status.getPath().getName()
+            if name.startswith(("_", ".")):
+                continue
+            if status.isDirectory():
+                yield from self.below(joined(directory, name), f"{prefix}{name}/")
+            else:
+                yield f"{prefix}{name}"
+
+    def move(self, source: str, target: str) -> None:
+        """In place of what is there, at once on file systems that can."""
+        goal = self._path(target)
+        self._system.mkdirs(goal.getParent())
+        self._context.rename(self._path(source), goal, self._overwrite)
+
+    def read_json(self, path: str) -> Any:
+        stream = self._system.open(self._path(path))
+        try:
+            return json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write_json(self, path: str, value: Any) -> None:
+        """It is there whole, and durable, or not at all."""
+        beside = f"{path}.{uuid.uuid4().hex}.tmp"
+        stream = self._system.create(self._path(beside), True)
+        try:
+            stream.write(bytearray(json.dumps(value).encode()))
+            stream.hsync()
+        finally:
+            stream.close()
+        self.move(beside, path)

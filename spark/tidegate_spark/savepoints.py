@@ -1,0 +1,143 @@
+"""The state in a savepoint, or a checkpoint, as a DataFrame: read in parallel by task and key group."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from tidegate.errors import UnknownNameError
+from tidegate.interop import EXPIRY, group_range, keyed_prefix, open_uri, parse_tail
+from tidegate_spark.entries import StateShape, shape_in_app, shape_in_savepoint
+from tidegate_spark.errors import SavepointReadError
+
+if TYPE_CHECKING:
+    from tidegate import App
+
+__all__ = ("SavepointSource", "read_state")
+
+_BATCH: Final = 10_000
+_ARROW: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("sub", pa.binary()),
+        ("value", pa.binary()),
+        ("expires", pa.int64()),
+        ("key_group", pa.int32()),
+        ("task", pa.int32()),
+    ]
+)
+
+
+def read_state(spark: SparkSession, savepoint: str, service: str, state: str, *, app: App | None = None) -> DataFrame:
+    """The entries of a state at the cut of a savepoint: key, value, key_group, task; of a map also entry, of a list
+    index; with a time to live expires_at. What had expired at the cut is left out.
+
+    savepoint: where it lies, `file:///…/savepoints/NAME`, `s3://…` or a path. Its types are those that the savepoint
+    records; app: those of this code, which also knows the type of keys."""
+    reader = open_uri(savepoint)
+    services = {task.service for task in reader.manifest.tasks}
+    if service not in services:
+        raise UnknownNameError("service", service, services)
+    shape = _shape(reader.manifest.schemas.get(service, {}), service, state, app)
+    if shape.kind == "operator":
+        raise SavepointReadError(f"{service}.{state} belongs to tasks, not to keys: it has no key to be a table by")
+    spark.dataSource.register(SavepointSource)
+    cores = spark.sparkContext.defaultParallelism
+    options = {"uri": savepoint, "service": service, "state": state, "ttl": str(shape.ttl), "parallel": str(cores)}
+    raw = spark.read.format(SavepointSource.name()).options(**options).load()
+    extra = ["timestamp_millis(expires) as expires_at"] if shape.ttl else []
+    typed = raw.select(*shape.columns(), "expires", "key_group", "task")
+    return typed.selectExpr(*(c for c in typed.columns if c != "expires"), *extra)
+
+
+def _shape(schemas: Mapping[str, Any], service: str, state: str, app: App | None) -> StateShape:
+    if app is not None:
+        return shape_in_app(app, service, state)
+    if state not in schemas:
+        raise UnknownNameError(f"state of service {service!r} in this savepoint", state, schemas)
+    return shape_in_savepoint(schemas[state])
+
+
+class SavepointSource(DataSource):  # type: ignore[misc]
+    @classmethod
+    def name(cls) -> str:
+        return "tidegate-savepoint"
+
+    def schema(self) -> str:
+        return "key binary, sub binary, value binary, expires long, key_group int, task int"
+
+    def reader(self, schema: Any) -> StateReader:
+        return StateReader(self.options)
+
+
+@dataclass
+class Groups(InputPartition):  # type: ignore[misc]
+    """Key groups of a task, both included."""
+
+    task: int
+    first: int
+    last: int
+
+
+class StateReader(DataSourceReader):  # type: ignore[misc]
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._uri, self._service, self._state = options["uri"], options["service"], options["state"]
+        self._ttl, self._parallel = options["ttl"] == "True", int(options["parallel"])
+
+    def partitions(self) -> Sequence[Groups]:
+        """One for each task; where there are fewer tasks than cores, parts of its key groups."""
+        manifest = open_uri(self._uri).manifest
+        numbers = [task.number for task in manifest.tasks if task.service == self._service]
+        parts = -(-self._parallel // len(numbers))
+        bounds = [manifest.key_groups * part // parts for part in range(parts + 1)]
+        return [Groups(number, first, end - 1) for number in numbers for first, end in pairwise(bounds)]
+
+    def read(self, part: Groups) -> Iterator[pa.RecordBatch]:
+        reader = open_uri(self._uri)
+        task = reader.task(self._service, part.task)
+        directory = Path(tempfile.mkdtemp(prefix="tidegate-savepoint-"))
+        try:
+            store = reader.open_store(task, directory / "store")
+            try:
+                prefix = keyed_prefix(self._state)
+                pairs = store.scan(*group_range(prefix, part.first, part.last))
+                cut = (task.marker.watermark, task.written_ms)
+                yield from _batches(pairs, len(prefix), part.task, self._ttl, max(cut))
+            finally:
+                store.close()
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _batches(
+    pairs: Iterator[tuple[bytes, bytes]], skip: int, task: int, ttl: bool, now: int
+) -> Iterator[pa.RecordBatch]:
+    rows: list[tuple[bytes, bytes, bytes, int | None, int]] = []
+    for place, value in pairs:
+        key, sub = parse_tail(place[skip + 1 :])
+        expires = None
+        if ttl:
+            (expires,) = EXPIRY.unpack_from(value)
+            if expires <= now:
+                continue
+            value = value[EXPIRY.size :]
+        rows.append((key, sub, value, expires, place[skip]))
+        if len(rows) == _BATCH:
+            yield _batch(rows, task)
+            rows = []
+    if rows:
+        yield _batch(rows, task)
+
+
+def _batch(rows: list[tuple[bytes, bytes, bytes, int | None, int]], task: int) -> pa.RecordBatch:
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW, strict=False)]
+    return pa.RecordBatch.from_arrays([*columns, pa.repeat(pa.scalar(task, pa.int32()), len(rows))], schema=_ARROW)

@@ -1,0 +1,65 @@
+"""From Tidegate's settings to the options of the Java client that Spark uses: TLS and login."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidegate.errors import SettingsError
+from tidegate.settings import KafkaSettings
+
+__all__ = ("connection_options",)
+
+
+def connection_options(settings: KafkaSettings) -> Mapping[str, str]:
+    secure, login = settings.kafka_tls == "on", bool(settings.kafka_sasl_mechanism)
+    protocol = ("SASL_SSL" if secure else "SASL_PLAINTEXT") if login else ("SSL" if secure else "PLAINTEXT")
+    options = {"security.protocol": protocol, "client.id": f"{settings.kafka_client_id}-spark"}
+    if secure:
+        options |= _tls(settings)
+    if login:
+        options |= _login(settings)
+    return {f"kafka.{name}": value for name, value in options.items()}
+
+
+def _tls(settings: KafkaSettings) -> dict[str, str]:
+    """PEM by its contents: the Java client takes files only when key and certificate are in one, and executors may be
+    on other machines."""
+    options: dict[str, str] = {}
+    if settings.kafka_tls_ca:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _read(settings.kafka_tls_ca)}
+    if settings.kafka_tls_cert:
+        key = settings.kafka_tls_key or settings.kafka_tls_cert
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _read(settings.kafka_tls_cert),
+            "ssl.keystore.key": _read(key),
+        }
+        if settings.kafka_tls_key_password:
+            options["ssl.key.password"] = settings.kafka_tls_key_password
+    return options
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path!r} cannot be used for TLS: {error}") from error
+
+
+def _login(settings: KafkaSettings) -> dict[str, str]:
+    if not (settings.kafka_sasl_username and settings.kafka_sasl_password):
+        raise SettingsError(
+            f"kafka_sasl_mechanism is {settings.kafka_sasl_mechanism}, which needs a name and a password: set "
+            f"kafka_sasl_username, and the password in the environment variable TIDEGATE_KAFKA_SASL_PASSWORD"
+        )
+    plain = settings.kafka_sasl_mechanism == "PLAIN"
+    module = "plain.PlainLoginModule" if plain else "scram.ScramLoginModule"
+    who, secret = _quoted(settings.kafka_sasl_username), _quoted(settings.kafka_sasl_password)
+    jaas = f"org.apache.kafka.common.security.{module} required username={who} password={secret};"
+    return {"sasl.mechanism": settings.kafka_sasl_mechanism, "sasl.jaas.config": jaas}
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
