@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from tidegate.access import Access
-from tidegate.control.client import connect
-from tidegate.control.messages import ServiceStatus, TopicStatus
-from tidegate.control.operations import describe_topics
+from tidegate.control.messages import ServiceStatus, TaskStatus, TopicStatus
 from tidegate.engine.plan import Plan, dead_letter_topic
 from tidegate.functions.policies import Retry
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition
-from tidegate.logs.base import TopicPartition, TopicSpec
-from tidegate.logs.embedded.observer import LogObserver
+from tidegate.logs.base import TopicPartition
+from tidegate.logs.observing import Observer
 from tidegate.state.declaration import StateDeclaration
+from tidegate.time.clock import MAX_TIME, MIN_TIME
 
-__all__ = ("list_services", "list_topics")
+__all__ = ("event_time", "list_services", "list_topics")
 
 COUNTED: Final = 100_000
 """Up to so many offsets, a topic's records are counted."""
@@ -32,9 +31,9 @@ ANY_TIMER: Final = "(any)"
 async def list_topics(definition: AppDefinition, flags: Mapping[str, Any], *, internal: bool) -> list[dict[str, Any]]:
     """All topics of the app, and with `internal` those that Tidegate made for itself."""
     access = Access(definition, flags)
-    async with _observed(access) as observer:
-        there = {} if observer is None else {topic.name: topic for topic in await describe_topics(observer)}
-        plan = _plan(access, there.values())
+    async with access.observed() as observer:
+        plan, existing = await access.look(observer)
+        there = {topic.name: topic for topic in existing}
         known = plan.topics
         shown = [topic for topic in known.values() if internal or not topic.internal]
         rows = [_topic_row(plan, topic, topic.name in there) for topic in shown]
@@ -46,21 +45,7 @@ async def list_topics(definition: AppDefinition, flags: Mapping[str, Any], *, in
     return rows
 
 
-@asynccontextmanager
-async def _observed(access: Access) -> AsyncIterator[LogObserver | None]:
-    """The log, seen from beside its owner; None: there is none yet."""
-    if not access.exists:
-        yield None
-        return
-    observer = LogObserver(access.directory)
-    await observer.start()
-    try:
-        yield observer
-    finally:
-        await observer.stop()
-
-
-async def _count(observer: LogObserver, topic: TopicStatus) -> tuple[int, bool]:
+async def _count(observer: Observer, topic: TopicStatus) -> tuple[int, bool]:
     """How many records there are. Transactions, compaction and retention leave gaps between offsets, so only a look
     at the records tells; if they are many, the offsets must do: there are at most so many."""
     spans = {TopicPartition(topic.name, number): end for number, end in enumerate(topic.ends)}
@@ -71,14 +56,8 @@ async def _count(observer: LogObserver, topic: TopicStatus) -> tuple[int, bool]:
     reader.assign({source: topic.starts[source.partition] for source in spans})
     records = 0
     while any(reader.position(source) < end for source, end in spans.items()):
-        records += sum(len(batch.records) for batch in await reader.read(timeout=0))
+        records += sum(len(batch.records) for batch in await reader.read(timeout=0.5))
     return records, True
-
-
-def _plan(access: Access, there: Iterable[TopicStatus]) -> Plan:
-    definition = access.definition
-    existing = {topic.name: TopicSpec(name=topic.name, partitions=topic.partitions) for topic in there}
-    return Plan(definition.id, definition.services, definition.topics, access.settings, existing)
 
 
 def _topic_row(plan: Plan, topic: TopicDefinition, created: bool) -> dict[str, Any]:
@@ -139,21 +118,12 @@ def _span(milliseconds: int) -> str:
 # ---------------------------------------------------------------------------------------------------------- services
 
 
-async def list_services(definition: AppDefinition, flags: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
-    """All services as declared, with their lag if a worker runs; and that worker."""
-    access = Access(definition, flags)
-    connection = await connect(access.directory)
-    if connection is None:
-        async with _observed(access) as observer:
-            plan = _plan(access, [] if observer is None else await describe_topics(observer))
-        return [_service_row(plan, service, None) for service in plan.services.values()], None
-    try:
-        plan = _plan(access, await connection.topics())
-        status = {service.name: service for service in await connection.services()}
-    finally:
-        await connection.close()
-    rows = [_service_row(plan, service, status.get(service.name)) for service in plan.services.values()]
-    return rows, str(connection.address)
+async def list_services(definition: AppDefinition, flags: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """All services as declared, with how far they have come; and the workers that run them."""
+    report = await Access(definition, flags).report()
+    status = {service.name: service for service in report.services}
+    rows = [_service_row(report.plan, service, status.get(service.name)) for service in report.plan.services.values()]
+    return rows, report.workers
 
 
 def _service_row(plan: Plan, service: ServiceDefinition, status: ServiceStatus | None) -> dict[str, Any]:
@@ -169,7 +139,38 @@ def _service_row(plan: Plan, service: ServiceDefinition, status: ServiceStatus |
         "rekeys_for": service.rekeys,
         "lag": None if status is None else sum(task.lag for task in status.tasks),
         "waiting": None if status is None else sum(task.waiting for task in status.tasks),
+        "watermark": None if status is None else _watermark(task.watermark for task in status.tasks),
+        "progress": [] if status is None else [_task_row(task) for task in status.tasks],
     }
+
+
+def _task_row(task: TaskStatus) -> dict[str, Any]:
+    return {
+        "task": task.number,
+        "state": task.state,
+        "lag": task.lag,
+        "waiting": task.waiting,
+        "watermark": _watermark([task.watermark]),
+        "worker": task.worker,
+    }
+
+
+def _watermark(watermarks: Iterable[int]) -> int | None:
+    """The least; None: not all are known."""
+    least = min(watermarks, default=MIN_TIME)
+    return least if least > MIN_TIME else None
+
+
+def event_time(watermark: int | None) -> str:
+    """For people."""
+    if watermark is None:
+        return ""
+    if watermark >= MAX_TIME:
+        return "at its end"
+    try:
+        return datetime.fromtimestamp(watermark / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError):  # time need not be of this era
+        return str(watermark)
 
 
 def _timer_names(service: ServiceDefinition) -> list[str]:

@@ -17,16 +17,20 @@ from tidegate_app.failures import is_users
 if TYPE_CHECKING:
     from tidegate.app import App
 
-__all__ = ("load_app",)
+__all__ = ("load_app", "load_module")
 
 _FORMS = "Name it as package.module:app, as package.module if it is called app, or as a file: hello.py"
 
 
 def load_app(target: str) -> App:
     """Import the module that `target` names and return its app. AppNotFoundError says what is missing."""
-    place, attribute = _split(target)
-    module = _load_file(Path(place)) if _is_path(place) else _load_module(place)
-    return _find(module, attribute, target)
+    return _find(load_module(target), _split(target)[1], target)
+
+
+def load_module(target: str) -> ModuleType:
+    """The module alone: it may hold more that a command is about."""
+    place, _ = _split(target)
+    return _load_file(Path(place)) if _is_path(place) else _load_module(place)
 
 
 def _split(target: str) -> tuple[str, str | None]:

@@ -17,10 +17,13 @@ _WIDTH: Final = 100
 _INTRODUCTION = """\
 # The command line
 
-One worker owns an app's data directory; all other commands work beside it, as the same user on the same machine, and
-also while no worker runs. They find each other by the data directory: give them the same `--data`, or run them from the
-same directory.
+Commands work beside running workers, and also while none runs.
 
+- On the embedded log one worker owns an app's data directory. The other commands find it there, as the same user on the
+  same machine: give them the same `--data`, or run them from the same directory.
+- On a broker nobody owns anything: give all of them the same `--broker`, from whatever machine. What else a broker
+  needs, such as TLS and a login, comes from `TIDEGATE_KAFKA_...` variables or from `App(...)`. Of a broker's topics,
+  only those of the app are shown and touched.
 - An APP is `package.module:app`, `package.module`, or a file: `hello.py`.
 - Data goes to stdout, as JSON lines where that makes sense; everything else goes to stderr.
 - Exit codes: 0; 1 for an error, which says what to do; 2 for a wrong command line; 130 for a command that was

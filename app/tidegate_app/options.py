@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -11,12 +11,32 @@ import click
 from tidegate.settings import Settings, variable
 from tidegate_app.failures import set_debugging
 
-__all__ = ("SETTING_NAMES", "app_argument", "debug_option", "json_option", "setting_flags", "take_flags")
+__all__ = (
+    "SETTING_NAMES",
+    "app_argument",
+    "debug_option",
+    "json_option",
+    "setting_flags",
+    "take_flags",
+    "written_flags",
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SETTING_NAMES = tuple(item.name for item in dataclasses.fields(Settings))
-_METAVARS = {"broker": "URL", "data": "DIR", "metrics": "HOST:PORT", "store": "rocksdb|memory", "log_level": "LEVEL"}
+_LATER = {"api": 1, "kafka": 2}
+SETTING_NAMES = tuple(
+    item.name for item in sorted(dataclasses.fields(Settings), key=lambda item: _LATER.get(item.metadata["section"], 0))
+)
+"""Those that matter to everybody come first."""
+_METAVARS = {
+    "broker": "URL",
+    "data": "DIR",
+    "metrics": "HOST:PORT",
+    "api": "HOST:PORT",
+    "advertise": "HOST:PORT",
+    "store": "rocksdb|memory",
+    "log_level": "LEVEL",
+}
 
 
 def app_argument(function: F) -> F:
@@ -38,25 +58,44 @@ def debug_option(function: F) -> F:
 
 
 def setting_flags(*names: str) -> Callable[[F], F]:
-    """A flag for each of these settings, described as in the reference."""
+    """A flag for each of these settings, described as in the reference. Secrets have none: others can see it."""
 
     def decorate(function: F) -> F:
         for name in reversed(names):
-            function = _flag(name)(function)
+            if not _field(name).metadata["secret"]:
+                function = _flag(name)(function)
         return debug_option(function)
 
     return decorate
 
 
+def _field(name: str) -> dataclasses.Field[Any]:
+    return next(item for item in dataclasses.fields(Settings) if item.name == name)
+
+
 def _flag(name: str) -> Callable[[F], F]:
-    item = next(item for item in dataclasses.fields(Settings) if item.name == name)
+    item = _field(name)
     shown = item.metadata["description"].replace("`", "")
+    if item.metadata["switch"]:
+        shown = shown.removeprefix("on: ").capitalize()
+        return click.option(
+            f"--{name.replace('_', '-')}", f"set_{name}", flag_value="on", help=f"{shown} [{variable(name)}=on]"
+        )
     return click.option(
         f"--{name.replace('_', '-')}",
         f"set_{name}",
-        metavar=_METAVARS.get(name, "N"),
+        metavar=_METAVARS.get(name, "TEXT" if isinstance(item.default, str) else "N"),
         help=f"{shown} [{variable(name)}; {item.default or 'none'}]",
     )
+
+
+def written_flags(flags: Mapping[str, Any]) -> list[str]:
+    """Settings as they are written on a command line."""
+    given = [(name, value) for name, value in flags.items() if value is not None]
+    return [
+        f"--{name.replace('_', '-')}" + ("" if _field(name).metadata["switch"] else f"={value}")
+        for name, value in given
+    ]
 
 
 def take_flags(options: dict[str, Any], names: Iterable[str] = SETTING_NAMES) -> dict[str, Any]:

@@ -32,7 +32,16 @@ app = App("hello", commit_interval=0.5)
 This page is made from the settings themselves by `make docs`.
 """
 
-_SECTIONS = {"log": "The log", "state": "State", "engine": "The engine", "worker": "The worker"}
+_SECTIONS = {
+    "log": "The log",
+    "kafka": "Kafka",
+    "state": "State",
+    "engine": "The engine",
+    "checkpoints": "Checkpoints",
+    "worker": "The worker",
+    "api": "HTTP",
+    "spark": "Spark",
+}
 
 
 def fields() -> Mapping[str, dataclasses.Field[Any]]:
@@ -57,7 +66,7 @@ def _lines() -> Iterator[str]:
 
 def _row(item: dataclasses.Field[Any]) -> str:
     default = f"`{item.default}`" if str(item.default) else "none"
-    flag = f"`--{item.name.replace('_', '-')}`"
+    flag = "none" if item.metadata["secret"] else f"`--{item.name.replace('_', '-')}`"
     return f"| `{item.name}` | {default} | {flag} | `{variable(item.name)}` | {item.metadata['description']} |"
 
 

@@ -24,9 +24,10 @@ class Resetting:
     async def run(self, *, ask: bool) -> None:
         access = self._access
         if not access.exists:
-            note(f"There is nothing in {access.directory}: the app starts anew anyway.")
+            note(f"There is nothing in {access.where}: the app starts anew anyway.")
             return
         async with access.opened() as operations:
+            await access.check_reset()
             if ask:
                 await self._ask()
             done = await operations.reset(Reset(outputs=self._outputs, everything=self._everything))
@@ -37,7 +38,7 @@ class Resetting:
         existing = {topic.name for topic in await (await self._access.operations()).topics()}
         gone = topics_to_empty(plan, existing, outputs=self._outputs, everything=self._everything)
         who = self._access.owner or "no worker runs"
-        note(f"Forget all state, timers and positions of {plan.app} in {self._access.directory} ({who}),")
+        note(f"Forget all state, timers and positions of {plan.app} in {self._access.where} ({who}),")
         note(f"and empty these topics: {', '.join(sorted(gone)) or 'none'}.")
         again = {topic.name for service in plan.services.values() for topic in service.outputs.values()} - gone
         if again:

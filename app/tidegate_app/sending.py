@@ -14,6 +14,7 @@ from tidegate.access import Access
 from tidegate.control.messages import AppendedRecord
 from tidegate.errors import (
     DataError,
+    LogUnavailableError,
     OwnerLeftError,
     OwnerLostError,
     RefusedError,
@@ -22,9 +23,9 @@ from tidegate.errors import (
     UsageError,
 )
 from tidegate.host import AppDefinition
+from tidegate.serving.records import RecordMaker, needs_key, typed_topic
 from tidegate.time.clock import SystemClock
 from tidegate_app.output import count, note, stderr_console
-from tidegate_app.records import RecordMaker, needs_key, typed_topic
 from tidegate_app.stdin import StdinLines
 
 __all__ = ("Sending",)
@@ -71,7 +72,14 @@ class Sending:
         plan = await self._access.plan()
         topic = typed_topic(plan, self._topic)
         keyed = needs_key(plan, topic)
-        return RecordMaker(topic, SystemClock(), keyed=keyed, field=field, envelopes=envelopes)
+        return RecordMaker(
+            topic,
+            SystemClock(),
+            keyed=keyed,
+            largest=self._access.max_record_bytes,
+            field=field,
+            envelopes=envelopes,
+        )
 
     async def _send(self, maker: RecordMaker, lines: StdinLines, progress: _Bar) -> None:
         async for chunk in lines.chunks(idle=IDLE):
@@ -128,7 +136,7 @@ class Sending:
                 if error.kind != "UnknownTopicError":
                     raise
                 raise UsageError(f"{error}\nThe worker runs other code than this: restart it.") from error
-            except OwnerLostError as error:
+            except (OwnerLostError, LogUnavailableError) as error:
                 raise UsageError(
                     f"{error}.\nThe last {count(len(self._batch), 'record')}, up to line {self._line}, are in the log "
                     f"together or not at all: look with 'tidegate tail' before sending them again."

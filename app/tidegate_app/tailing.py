@@ -16,8 +16,8 @@ from tidegate.engine.plan import dead_letter_topic
 from tidegate.errors import LogUnavailableError, OffsetOutOfRangeError, UnknownTopicError, UsageError
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition
-from tidegate.logs.base import Batch, LogRecord, TopicPartition
-from tidegate.logs.embedded.observer import LogObserver, ObservingReader
+from tidegate.logs.base import Batch, LogRecord, Reader, TopicPartition
+from tidegate.logs.observing import Observer
 from tidegate.query.values import json_bytes, json_key
 from tidegate_app.output import note, write_lines
 
@@ -48,7 +48,7 @@ class Tailing:
         self._key_type = self._declared[tail.topic].key_type if tail.topic in self._declared else str
 
     async def run(self) -> None:
-        observer = LogObserver(self._access.directory)
+        observer = self._access.observer()
         if not await self._start(observer):
             return
         try:
@@ -57,7 +57,7 @@ class Tailing:
         finally:
             await observer.stop()
 
-    async def _start(self, observer: LogObserver) -> bool:
+    async def _start(self, observer: Observer) -> bool:
         """Wait for the log to be there. False: it is not, and nobody wants to wait."""
         waited = False
         while True:
@@ -73,11 +73,11 @@ class Tailing:
             if self._tail.until_end:
                 return False
             if not waited:
-                note(f"There is nothing in {self._access.directory} yet; waiting for a worker or a 'tidegate send'.")
+                note(f"There is nothing in {self._access.where} yet; waiting for a worker or a 'tidegate send'.")
             waited = True
             await asyncio.sleep(0.2)
 
-    async def _follow(self, observer: LogObserver) -> bool:
+    async def _follow(self, observer: Observer) -> bool:
         """Print until there is enough. True: the topic is another one now, and must be followed anew."""
         positions = await self._positions(observer)
         if positions is None:
@@ -100,14 +100,18 @@ class Tailing:
             await reader.close()
         return False
 
-    async def _positions(self, observer: LogObserver) -> dict[TopicPartition, int] | None:
+    async def _positions(self, observer: Observer) -> dict[TopicPartition, int] | None:
         """From where to read; None: the topic is not there, and nobody wants to wait for it."""
+        waited = False
         while (spec := (await observer.topics()).get(self._tail.topic)) is None:
             if self._tail.topic not in self._declared:
                 raise UnknownTopicError(self._tail.topic, {*self._declared, *await observer.topics()})
             if self._tail.until_end:
                 return None
             self._from_beginning = True  # whatever comes is new
+            if not waited:
+                note(f"There is no topic {self._tail.topic} yet; waiting for it.")
+            waited = True
             await asyncio.sleep(observer.poll_interval)
             await observer.refresh()
         sources = self._sources(spec.partitions)
@@ -166,7 +170,7 @@ def _text(raw: bytes) -> Any:
         return {"base64": base64.b64encode(raw).decode()}
 
 
-def _reached(reader: ObservingReader, ends: Mapping[TopicPartition, int] | None) -> bool:
+def _reached(reader: Reader, ends: Mapping[TopicPartition, int] | None) -> bool:
     return ends is not None and all(reader.position(source) >= end for source, end in ends.items())
 
 

@@ -13,42 +13,72 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tidegate_app.leash import Leash
+from tidegate_app.serving import open_api
+
 if TYPE_CHECKING:
     from tidegate.app import App
+    from tidegate_api.server import ApiServer
 
-__all__ = ("run_worker",)
+__all__ = ("AT_ONCE", "run_child", "run_worker", "set_up_logging")
 
 logger = logging.getLogger("tidegate.worker")
 
+AT_ONCE: Final = "Stopped at once. What was not committed is handled again at the next start."
+"""What is said at the second signal."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def run_worker(app: App, flags: Mapping[str, Any], *, until_end: bool = False) -> None:
+def run_worker(app: App, flags: Mapping[str, Any], *, until_end: bool = False, leash: Leash | None = None) -> None:
     """Returns after a signal or at the end of a bounded run; raises what the app failed with."""
     import uvloop
 
     app.host.flags = dict(flags)
     app.host.until_end = until_end
-    set_up_logging(app.define().resolve(flags).settings.log_level)
+    resolved = app.define().resolve(flags)
+    set_up_logging(resolved.settings.log_level, "" if leash is None else f"[{leash.number}] ")
+    api = open_api(app, resolved, until_end=until_end, leash=leash)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_Worker(app).run())
+        runner.run(_Worker(app, api, leash).run())
+
+
+def run_child(child: str, target: str, flags: Mapping[str, Any], *, until_end: bool) -> int:
+    """One of several processes. Its error is for the process that started it to show; returns the exit code."""
+    from tidegate_app.loading import load_app
+
+    with Leash.parse(child) as leash:
+        try:
+            run_worker(load_app(target), flags, until_end=until_end, leash=leash)
+        except Exception as error:
+            leash.report(error)
+            return 1
+    return 0
 
 
 class _Worker:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: App, api: ApiServer | None, leash: Leash | None = None) -> None:
+        self._app, self._api, self._leash = app, api, leash
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """1. Start. 2. Wait. 3. Stop, in any case. 4. Raise what went wrong first."""
+        """1. Start: the API first, so that whoever asks is answered while state is restored. 2. Wait. 3. Stop, in any
+        case: first the API. 4. Raise what went wrong first."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        if self._leash is not None:
+            self._leash.watch(self._on_orphaned)
         app = self._app
         try:
+            if self._api is not None:
+                await self._api.start()
             if await self._or_stop(app.start()):
+                if self._api is not None:
+                    self._api.announce()
                 await self._or_stop(self._end())
         finally:
+            if self._api is not None:
+                await self._api.stop()
             await app.stop()
         if app.crash_reason is not None:
             raise app.crash_reason
@@ -74,33 +104,42 @@ class _Worker:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._stop.is_set():
-            click.echo("Stopped at once. What was not committed is handled again at the next start.", err=True)
+            click.echo(AT_ONCE, err=True)
             os._exit(128 + number)
         logger.info("%s: stopping; once more stops at once", number.name)
         self._stop.set()
 
+    def _on_orphaned(self) -> None:
+        logger.warning("the process that started this one has ended: stopping")
+        self._stop.set()
 
-def set_up_logging(level: str) -> None:
+
+def set_up_logging(level: str, prefix: str = "") -> None:
     """Tidegate's own lines at this level, those of others when something is wrong."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
+    handler.setFormatter(_Lines(prefix))
     debugging = level == "debug"
     logging.basicConfig(level=logging.DEBUG if debugging else logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("tidegate").setLevel(level.upper())
-    for noisy in ("mode", "faust", "asyncio", "tidegate.app", "tidegate.boot"):  # the last two log as services of mode
-        # What makes the app fail is shown by the command itself, on one screen.
+    for noisy in ("mode", "faust", "asyncio", "aiokafka", "uvicorn", "tidegate.app", "tidegate.boot"):
+        # The last two log as services of mode. What makes the app fail is shown by the command itself, on one screen;
+        # what aiokafka calls errors are steps on its way to brokers and groups, which it takes by itself.
         logging.getLogger(noisy).setLevel(logging.DEBUG if debugging else logging.CRITICAL)
 
 
 class _Lines(logging.Formatter):
-    """Information as it is; what is wrong with its level and where it comes from."""
+    """Information as it is; what is wrong with its level and where it comes from. Before each, who says it."""
 
     _COLOURS: Final = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
         if record.levelno == logging.INFO:
-            return text
+            return self._prefix + text
         label = f"{record.levelname.capitalize()} ({record.name}):"
         colour = self._COLOURS.get(record.levelno)
-        return f"{click.style(label, fg=colour) if sys.stderr.isatty() else label} {text}"
+        return f"{self._prefix}{click.style(label, fg=colour) if sys.stderr.isatty() else label} {text}"

@@ -10,6 +10,8 @@ from tidegate_app.options import SETTING_NAMES, json_option, setting_flags, take
 
 __all__ = ("command",)
 
+_HIDDEN = "(hidden)"
+
 
 @click.command("config")
 @click.argument("app", metavar="[APP]", required=False)
@@ -32,7 +34,11 @@ def command(app: str | None, as_json: bool, **options: Any) -> None:
 
     flags = take_flags(options)
     resolved = load_app(app).define().resolve(flags) if app else resolve({}, flags)
-    values = {name: getattr(resolved.settings, name) for name in SETTING_NAMES}
+    values = {
+        name: _HIDDEN if value and fields()[name].metadata["secret"] else value
+        for name in SETTING_NAMES
+        for value in (getattr(resolved.settings, name),)
+    }
     if as_json:
         shown = {
             name: {

@@ -21,7 +21,8 @@ def command(app: str, outputs: bool, everything: bool, yes: bool, **options: Any
     """Forget the state, timers and positions of all services of an APP, and start anew from its input topics.
 
     Topics between services are emptied, too, since they fill again. Topics that are only written keep what they have,
-    and get it once more, unless --outputs is given. A running worker does this and goes on.
+    and get it once more, unless --outputs is given. The worker that owns an embedded log does this and goes on; on a
+    broker, stop the workers first.
 
     \b
     tidegate reset hello.py

@@ -18,7 +18,8 @@ __all__ = ("command",)
 def command(app: str, as_json: bool, **options: Any) -> None:
     """List the services of an APP: inputs, outputs, states, timers, tasks, what happens to bad records.
 
-    If a worker runs, also the lag: how many offsets of its inputs a service has not handled yet.
+    Also how far they have come: the lag, which is how many offsets of its inputs a service has not handled yet, and the
+    event time that all its tasks have reached. --json shows both for each task, too.
 
     \b
     tidegate services hello.py
@@ -26,16 +27,16 @@ def command(app: str, as_json: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from tidegate_app.listing import list_services
+    from tidegate_app.listing import event_time, list_services
     from tidegate_app.loading import load_app
     from tidegate_app.output import note, print_json, print_table
 
-    rows, worker = asyncio.run(list_services(load_app(app).define(), take_flags(options)))
+    rows, workers = asyncio.run(list_services(load_app(app).define(), take_flags(options)))
     if as_json:
         print_json(rows)
         return
     print_table(
-        ("service", "inputs", "outputs", "states", "timers", "errors", "tasks", "lag"),
+        ("service", "inputs", "outputs", "states", "timers", "errors", "tasks", "lag", "event time"),
         [
             (
                 row["name"],
@@ -46,9 +47,10 @@ def command(app: str, as_json: bool, **options: Any) -> None:
                 row["errors"],
                 str(row["tasks"]),
                 "" if row["lag"] is None else f"{row['lag']:,}",
+                event_time(row["watermark"]),
             )
             for row in rows
         ],
         right=("tasks", "lag"),
     )
-    note(f"Run by {worker}." if worker else "No worker runs: 'tidegate worker' starts one.")
+    note(f"Run by {', '.join(workers)}." if workers else "No worker runs: 'tidegate worker' starts one.")

@@ -15,8 +15,8 @@ __all__ = ("command",)
 def command() -> None:
     """Look into the committed state of a service, as JSON.
 
-    Beside a running worker it asks the worker. Without one it reads the data directory itself, after the same recovery
-    that a worker does.
+    Beside the worker that owns an embedded log it asks that one. Without it, it reads the data directory itself, after
+    the same recovery that a worker does. On a broker it reads the changelogs, of one partition if a KEY is given.
     """
 
 

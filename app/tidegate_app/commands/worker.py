@@ -18,19 +18,39 @@ __all__ = ("command",)
     is_flag=True,
     help="Handle what is there now, let time come to its end, fire the timers that are due, commit, and exit.",
 )
+@click.option("--no-api", is_flag=True, help="No HTTP API and no dashboard; the same as --api off.")
+@click.option("--insecure", is_flag=True, help="Serve other machines without tokens; the same as --api-insecure on.")
+@click.option("--child", hidden=True, help="What a worker of several processes starts each of them with.")
 @setting_flags(*SETTING_NAMES)
-def command(app: str, until_end: bool, **options: Any) -> None:
+def command(app: str, until_end: bool, no_api: bool, insecure: bool, child: str | None, **options: Any) -> int:
     """Run the services of an APP, until Ctrl-C or SIGTERM.
 
-    One worker owns a data directory. Everything else ('send', 'tail', 'state', ...) works beside it. After a crash
-    it goes on where the last commit was; its first lines say what it recovered.
+    One worker owns an embedded log; on a broker any number of them share the tasks, on this machine (--processes, or
+    several commands) and on others. Everything else ('send', 'tail', 'state', ...) works beside them. After a crash a
+    worker goes on where the last commit was; its first lines say what it recovered.
 
     \b
     tidegate worker hello.py
+    tidegate worker hello.py --api 127.0.0.1:9000
     tidegate worker package.module:app --data /var/lib/hello --metrics 127.0.0.1:9464
+    tidegate worker hello.py --broker kafka://127.0.0.1:9092 --processes 4
     tidegate worker hello.py --until-end
     """
     from tidegate_app.loading import load_app
-    from tidegate_app.worker import run_worker
+    from tidegate_app.pool import run_pool
+    from tidegate_app.worker import run_child, run_worker
 
-    run_worker(load_app(app), take_flags(options), until_end=until_end)
+    flags = take_flags(options)
+    if no_api:
+        flags["api"] = "off"
+    if insecure:
+        flags["api_insecure"] = "on"
+    if child is not None:
+        return run_child(child, app, flags, until_end=until_end)
+    loaded = load_app(app)
+    resolved = loaded.define().resolve(flags)
+    if resolved.settings.processes > 1:
+        run_pool(app, flags, resolved, until_end=until_end)
+    else:
+        run_worker(loaded, flags, until_end=until_end)
+    return 0

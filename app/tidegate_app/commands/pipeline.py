@@ -1,0 +1,100 @@
+"""tidegate pipeline"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, json_option, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.group("pipeline")
+def command() -> None:
+    """Run Spark jobs: from an app's topics to tables, exactly once, and back.
+
+    An APP is named as for other commands; its jobs are those that the same module holds. Needs the extra spark
+    (pip install 'tidegate[spark]') and Java 17 or newer.
+
+    \b
+    tidegate pipeline list examples.tinder_match.pipeline
+    tidegate pipeline run examples.tinder_match.pipeline collect --once
+    """
+
+
+@command.command("list")
+@app_argument
+@json_option
+@setting_flags("broker", "data", "tables")
+def list_(app: str, as_json: bool, **options: Any) -> None:
+    """List the jobs beside an APP: what they read and what they write."""
+    from tidegate_app.output import print_json, print_table
+    from tidegate_app.pipelines import describe_jobs
+
+    rows = describe_jobs(app)
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("job", "kind", "reads", "writes", "what it does"),
+        [(row["job"], row["kind"], ", ".join(row["reads"]), ", ".join(row["writes"]), row["about"]) for row in rows],
+    )
+
+
+@command.command("run")
+@app_argument
+@click.argument("jobs", nargs=-1, metavar="[JOB]...")
+@click.option("--once", is_flag=True, help="Exit when all that is there now is done.")
+@click.option("--interval", default="5 seconds", show_default=True, metavar="TIME", help="Between two micro-batches.")
+@click.option("--master", metavar="URL", help="The same as --spark-master.")
+@click.option("--jars", metavar="A.jar,B.jar", help="Instead of the connector that is fetched for the installed Spark.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark. Can be given often.")
+@setting_flags("broker", "data", "tables", "spark_master")
+def run(
+    app: str,
+    jobs: tuple[str, ...],
+    once: bool,
+    interval: str,
+    master: str | None,
+    jars: str | None,
+    conf: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Run JOBs, or all, one Spark session for them together; they go on where they were. Ctrl-C ends them in order.
+
+    Those that read topics run side by side; those that read tables only are done after them, or between.
+
+    \b
+    tidegate pipeline run shop.py totals --once
+    tidegate pipeline run shop.py --master 'local[2]' --conf spark.driver.memory=2g
+    """
+    from tidegate_app.pipelines import Running
+
+    flags = take_flags(options)
+    if master is not None:
+        flags["spark_master"] = master
+    Running(app, jobs, flags).run(once=once, interval=interval, jars=jars, conf=conf)
+
+
+@command.command("status")
+@app_argument
+@click.argument("jobs", nargs=-1, metavar="[JOB]...")
+@json_option
+@setting_flags("broker", "data", "tables")
+def status(app: str, jobs: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Show how far JOBs have come: batches, records that are not read yet, bad records. Needs no Spark session."""
+    from tidegate_app.output import print_json, print_table
+    from tidegate_app.pipelines import job_status
+
+    rows = job_status(app, jobs, take_flags(options))
+    if as_json:
+        print_json(rows)
+        return
+    fields = ("job", "output", "batches", "behind", "files", "last_batch")
+    print_table(
+        tuple(name.replace("_", " ") for name in fields),
+        [tuple("" if row[name] is None else str(row[name]) for name in fields) for row in rows],
+        right=("batches", "behind", "files"),
+    )

@@ -1,0 +1,46 @@
+"""tidegate replay"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.command("replay")
+@app_argument
+@click.argument("service")
+@click.argument("key")
+@click.option("--from", "savepoint", required=True, metavar="NAME|URI", help="The savepoint or checkpoint to go from.")
+@click.option("--pdb", "debug", is_flag=True, help="Stop in Python's debugger, inside the handler, at each event.")
+@setting_flags("broker", "data", "checkpoint_storage")
+def command(app: str, service: str, key: str, savepoint: str, debug: bool, **options: Any) -> None:
+    """Run the events of one KEY through the handler of a SERVICE once more, from a savepoint on.
+
+    Prints each event with the key's state before and after it, and what was emitted. It happens in memory, beside the
+    workers, and nothing is written anywhere; but what a handler does outside of the app, it does again. Other keys are
+    not there: event time is what the savepoint says and what this key's events tell.
+
+    \b
+    tidegate replay hello.py greeter ann --from monday
+    tidegate replay hello.py greeter ann --from monday --pdb
+    """
+    import asyncio
+
+    from tidegate.errors import UnknownNameError
+    from tidegate_app.loading import load_app
+    from tidegate_app.replaying import Replaying
+    from tidegate_app.savepoints import Savepoints
+
+    loaded, flags = load_app(app), take_flags(options)
+    if service not in loaded.services:
+        raise UnknownNameError("service", service, loaded.services)
+    definition = loaded.define()
+    reader = Savepoints(definition, flags).open(savepoint)
+    replaying = Replaying(definition, flags, loaded.services[service], reader, key)
+    entries, events = asyncio.run(replaying.gather())
+    replaying.run(entries, events, debug=debug)

@@ -1,0 +1,41 @@
+"""tidegate tell"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate_app.options import app_argument, setting_flags, take_flags
+
+__all__ = ("command",)
+
+
+@click.command("tell")
+@app_argument
+@click.argument("service")
+@click.argument("key")
+@click.argument("content", metavar="JSON", default="{}")
+@click.option("--message", metavar="NAME", help="Which of its messages this is, if the service takes several.")
+@click.option("--idempotency-key", metavar="TEXT", help="Under the same one, it is handled once.")
+@setting_flags("broker", "data")
+def command(
+    app: str, service: str, key: str, content: str, message: str | None, idempotency_key: str | None, **options: Any
+) -> None:
+    """Put a message into the mailbox of the actor KEY of a SERVICE.
+
+    It is checked against its type before it is sent, and durable when this returns. Works beside a running worker and
+    without one.
+
+    \b
+    tidegate tell bank.py account ann '{"amount": 5}' --message Deposit
+    """
+    import asyncio
+
+    from tidegate_app.loading import load_app
+    from tidegate_app.messaging import Messaging
+    from tidegate_app.output import note
+
+    telling = Messaging(load_app(app).define(), take_flags(options), service, key)
+    posted = asyncio.run(telling.tell(content, message, idempotency_key))
+    note(f"Told {service} of {key}, in {posted.topic}[{posted.partition}].")

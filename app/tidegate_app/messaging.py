@@ -1,0 +1,50 @@
+"""What `tidegate tell` and `tidegate ask` do: one message, from the command line to an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidegate.correspondence import correspondence
+from tidegate.errors import UnknownMessageError, UnknownNameError, UsageError
+from tidegate.functions.messages import MessageDefinition, Posted
+from tidegate.host import AppDefinition
+from tidegate.query.values import parse_key
+
+__all__ = ("Messaging",)
+
+
+class Messaging:
+    """To one actor of one service."""
+
+    def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], service: str, key: str) -> None:
+        services = {known.name: known for known in definition.services}
+        if service not in services:
+            raise UnknownNameError("service", service, services)
+        self._definition, self._flags, self._service = definition, flags, services[service]
+        self._key = parse_key(key, self._service.key_type)
+
+    def read(self, content: str, message: str | None) -> tuple[MessageDefinition, Any]:
+        """The message that JSON stands for; which type it is need not be said where there is but one."""
+        known = self._service.messages
+        if message is None and len(known) != 1:
+            names = ", ".join(known) or "none"
+            raise UsageError(f"which message? Service {self._service.name!r} takes: {names}. Say --message NAME.")
+        definition = next(iter(known.values())) if message is None else known.get(message)
+        if definition is None:
+            raise UnknownMessageError(self._service.name, message or "", known)
+        return definition, definition.codec.decode(content.encode())
+
+    async def tell(self, content: str, message: str | None, idempotency_key: str | None) -> Posted:
+        _, value = self.read(content, message)
+        async with correspondence(self._definition, self._flags) as post:
+            return await post.tell(self._service.name, self._key, value, idempotency_key=idempotency_key)
+
+    async def ask(self, content: str, message: str | None, idempotency_key: str | None, timeout: float) -> str:
+        """The reply, as JSON."""
+        definition, value = self.read(content, message)
+        async with correspondence(self._definition, self._flags) as post:
+            answered = await post.ask(
+                self._service.name, self._key, value, idempotency_key=idempotency_key, timeout=timeout
+            )
+        return "null" if answered.value is None else definition.reply.encode(answered.value).decode()
