@@ -21,13 +21,16 @@ from examples.tinder_match.app import app, likes
 from examples.tinder_match.board import Board, Recovery, recovery_of
 from examples.tinder_match.check import Summary, check
 from examples.tinder_match.generator import Generator, LikeStream, find_origin
-from examples.tinder_match.screen import Screen, line
+from examples.tinder_match.screen import Screen, curl, line
 from tidegate.errors import TidegateError
 from tidegate.host import Host
+from tidegate_app.serving import open_api
 
 T = TypeVar("T")
 _REFRESH = 0.5
 """Seconds between two pictures."""
+PERSON = "Ada Abe"
+"""Whose inbox is asked for: everybody gets one, sooner or later."""
 _SHOWN = 10
 """Differences that are printed, at most."""
 
@@ -59,6 +62,8 @@ async def _run(seconds: float | None, rate: float, seed: int, plain: bool) -> Su
     """1. Start the app. 2. Send likes and show what becomes of them. 3. Check all of it. 4. Stop the app."""
     async with _started() as recovery:
         host: Host = app.host
+        if host.address:
+            click.echo(f"Dashboard: {host.address}\nLive state: {curl(host.address, PERSON)}")
         origin = await find_origin(host.log, likes.name, likes.definition.codec.decode)
         generator = Generator(LikeStream(seed, origin), likes.send_many, rate=rate)
         with _stoppable(generator, seconds):
@@ -71,10 +76,15 @@ async def _run(seconds: float | None, rate: float, seed: int, plain: bool) -> Su
 @contextlib.asynccontextmanager
 async def _started() -> AsyncIterator[Recovery]:
     started = perf_counter()
+    api = open_api(app, app.define().resolve(app.host.flags), until_end=False)
     try:
+        if api is not None:
+            await api.start()
         await app.start()
         yield recovery_of(app.host, (perf_counter() - started) * 1000)
     finally:
+        if api is not None:
+            await api.stop()
         await app.stop()
 
 

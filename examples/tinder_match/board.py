@@ -81,6 +81,8 @@ class Snapshot:
     tasks: list[TaskLine]
     person: str | None
     inbox: Inbox | None
+    url: str = ""
+    """Where the dashboard is."""
 
 
 @dataclass
@@ -180,6 +182,7 @@ class Board:
         person = self._somebody()
         return Snapshot(
             directory=host.directory,
+            url=host.address,
             recovery=self._recovery,
             uptime=monotonic() - self._started,
             event_time=self._generator.stream.at,

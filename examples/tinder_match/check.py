@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from examples.tinder_match.app import inbox, likes, matches, notices
 from examples.tinder_match.events import Match, Notice
 from examples.tinder_match.fold import Expected, Inbox, compare
 from tidegate import Topic
+from tidegate.engine.plan import Plan
 from tidegate.host import Host
-from tidegate.logs.base import TopicPartition
+from tidegate.logs.base import Log, TopicPartition
 from tidegate.query.views import ServiceView
 
-__all__ = ("Summary", "check", "read_all", "read_inbox", "read_inboxes", "settle")
+__all__ = ("Source", "Summary", "check", "compared", "read_all", "read_inbox", "read_inboxes", "settle")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +33,24 @@ class Summary:
     differences: list[str]
 
 
+class Source(Protocol):
+    """Where everything can be read: a running worker, or a visit to its log."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def log(self) -> Log: ...
+
+    async def view(self, service: str) -> ServiceView: ...
+
+
 async def check(host: Host) -> Summary:
     await settle(host)
+    return await compared(host)
+
+
+async def compared(host: Source) -> Summary:
+    """Steps 2 and 3."""
     expected = Expected()
     for number in range(host.plan.topics[likes.name].partitions):
         async for like in read_all(host, likes, number):
@@ -57,7 +74,7 @@ async def settle(host: Host) -> None:
         await asyncio.sleep(0.02)
 
 
-async def read_all(host: Host, topic: Topic, *numbers: int) -> AsyncIterator[Any]:
+async def read_all(host: Source, topic: Topic, *numbers: int) -> AsyncIterator[Any]:
     """The values of a topic, from its start to its present end, partition after partition."""
     definition = host.plan.topics[topic.name]
     for number in numbers or range(definition.partitions):
@@ -74,7 +91,7 @@ async def read_all(host: Host, topic: Topic, *numbers: int) -> AsyncIterator[Any
         await reader.close()
 
 
-async def read_inboxes(host: Host) -> dict[str, Inbox]:
+async def read_inboxes(host: Source) -> dict[str, Inbox]:
     view = await host.view(inbox.name)
     inboxes: dict[str, Inbox] = {}
     async for person, other, at in _entries(view, "matches"):

@@ -11,6 +11,7 @@ import shlex
 import shutil
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from rich import box
 from rich.console import Console, ConsoleDimensions, RenderableType
@@ -102,7 +103,9 @@ def _header(snapshot: Snapshot) -> RenderableType:
     grid.add_column(justify="right", no_wrap=True)
     grid.add_row(
         Text.assemble(
-            (" ♥ Tidegate ", f"bold white on {_LOVE}"), (" tinder", "bold"), (f"  {snapshot.directory}", "dim")
+            (" ♥ Tidegate ", f"bold white on {_LOVE}"),
+            (" tinder", "bold"),
+            (f"  {snapshot.url or snapshot.directory}", "dim"),
         ),
         Text.assemble((_time(snapshot.event_time), "bold bright_yellow"), ("  event time ", "dim")),
     )
@@ -185,6 +188,11 @@ def _inbox(snapshot: Snapshot, rows: int) -> RenderableType:
     return _panel(grid, f"Inbox of {snapshot.person}: {snapshot.inbox.unread:,} unread", "bright_yellow")
 
 
+def curl(url: str, person: str) -> str:
+    """Asks for somebody's inbox."""
+    return f"curl -s {url}/v1/services/inbox/states/unread/keys/{quote(person, safe='')}"
+
+
 def _footer(snapshot: Snapshot, width: int) -> RenderableType:
     app, person = "examples.tinder_match:app", shlex.quote(snapshot.person or "Ann Ash")
     before = [] if shutil.which("tidegate") else ["source .venv/bin/activate"]
@@ -193,7 +201,9 @@ def _footer(snapshot: Snapshot, width: int) -> RenderableType:
     hints = (
         (f"kill -9 {os.getpid()}", "and run it again: nothing is lost, nothing is doubled"),
         (f"tidegate tail {app} matches", "what is committed, as it comes"),
-        (f"tidegate state get {app} inbox unread {person}", "live state"),
+        (curl(snapshot.url, snapshot.person or "Ann Ash"), "live state")
+        if snapshot.url
+        else (f"tidegate state get {app} inbox unread {person}", "live state"),
     )
     title = " Try in another terminal"
     while before and len(f"{title}, after {'; '.join(before)}:") > width:
