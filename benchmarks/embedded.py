@@ -18,7 +18,8 @@ from typing import Any
 import orjson
 import uvloop
 
-from benchmarks.workload import app, bare_loop, likes_of
+from benchmarks.workload import app, bare_loop
+from benchmarks.workloads.events import likes_of
 from tidegate.engine.plan import Plan
 from tidegate.host import open_log
 from tidegate.keys import partition_of

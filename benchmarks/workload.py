@@ -1,29 +1,16 @@
-"""Workload W: JSON likes, a persistent counter per key, an output for every second event of a key."""
+"""W on the embedded log: JSON likes, a persistent counter per key, an output for every second event of a key."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Iterator
 from typing import Annotated
 
-import msgspec
 import orjson
 
+from benchmarks.workloads.events import Count, Like
 from tidegate import App, Context, Default, ValueState
 
-__all__ = ("Count", "Like", "app", "bare_loop", "likes_of")
-
-
-class Like(msgspec.Struct):
-    liker: str
-    liked: str
-    ts: int
-
-
-class Count(msgspec.Struct):
-    who: str
-    n: int
+__all__ = ("app", "bare_loop")
 
 
 app = App("bench", partitions=4, retention_hours=0)
@@ -36,15 +23,6 @@ async def counter(ctx: Context, like: Like, seen: Annotated[ValueState[int], Def
     seen.value += 1
     if seen.value % 2 == 0:
         ctx.emit(Count(like.liked, seen.value))
-
-
-def likes_of(events: int, keys: int, seed: int = 1, *, each_once: bool = False) -> Iterator[tuple[bytes, bytes, int]]:
-    """Key, JSON and timestamp of each event; with `each_once`, key after key, else keys at random."""
-    rng = random.Random(seed)
-    for number in range(events):
-        liked = f"user-{number if each_once else rng.randrange(keys)}"
-        at = 1_700_000_000_000 + number
-        yield liked.encode(), b'{"liker":"user-%d","liked":"%s","ts":%d}' % (number % 997, liked.encode(), at), at
 
 
 def bare_loop(values: list[bytes]) -> float:

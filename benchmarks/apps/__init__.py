@@ -1,0 +1,1 @@
+"""The workloads as Tidegate apps, run by `tidegate worker` as anybody's app is."""

@@ -1,0 +1,1 @@
+"""The others: what each needs, how it is started, and the programs that do the workloads with it."""

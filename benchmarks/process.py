@@ -1,0 +1,136 @@
+"""A peer as a process: started in a group of its own, its CPU and memory sampled, ended with all its children."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+__all__ = ("Process", "Usage", "running", "usage_of")
+
+_PATIENCE = 8.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds since the start, and resident bytes, of a process and its children."""
+
+    cpu: float
+    rss: int
+
+
+def usage_of(pid: int) -> Usage:
+    """Children that have ended count by what their parent was told of them."""
+    cpu, rss = 0.0, 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                cpu += times.user + times.system + times.children_user + times.children_system
+                rss += process.memory_info().rss
+    return Usage(cpu, rss)
+
+
+def _busy() -> float:
+    """CPU seconds of the whole machine since it started, those that it idled left out."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system + times.nice + getattr(times, "irq", 0) + getattr(times, "softirq", 0))
+
+
+@dataclass
+class Process:
+    """A running peer, and what was seen of it."""
+
+    popen: subprocess.Popen[bytes]
+    log: Path
+    broker: int | None
+    """The broker's process, if it runs on this machine."""
+    moments: list[float] = field(default_factory=list)
+    own: list[Usage] = field(default_factory=list)
+    brokers: list[Usage] = field(default_factory=list)
+    everything: list[float] = field(default_factory=list)
+    """CPU seconds that the machine has spent on anything but this measurement and its peer."""
+
+    @property
+    def ended(self) -> bool:
+        return self.popen.poll() is not None
+
+    def sample(self) -> None:
+        self.moments.append(time.time())
+        self.own.append(usage_of(self.popen.pid))
+        self.brokers.append(usage_of(self.broker) if self.broker else Usage(0, 0))
+        self.everything.append(_busy() - self.own[-1].cpu - self.brokers[-1].cpu - time.process_time())
+
+    def cpu_between(self, start: float, end: float) -> tuple[float, float, float]:
+        """CPU seconds of the peer, of the broker and of others, between two moments, per second of it."""
+        if len(self.moments) < 2:
+            return 0.0, 0.0, 0.0
+        first = min(bisect_left(self.moments, start), len(self.moments) - 2)
+        last = max(min(bisect_left(self.moments, end), len(self.moments) - 1), first + 1)
+        span = self.moments[last] - self.moments[first]
+        own = (self.own[last].cpu - self.own[first].cpu) / span
+        broker = (self.brokers[last].cpu - self.brokers[first].cpu) / span
+        others = (self.everything[last] - self.everything[first]) / span
+        # A broker that is not ours cannot be told from others.
+        return own, broker, max(others, 0.0) if self.broker else 0.0
+
+    @property
+    def peak_rss(self) -> int:
+        return max((usage.rss for usage in self.own), default=0)
+
+    def complaint(self) -> str:
+        """The last lines that it wrote, those about errors if there are any."""
+        lines = [line.strip()[:300] for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if re.search(r"error|exception", line, re.IGNORECASE)]
+        return "\n".join((errors or lines)[-8:])
+
+    async def stop(self) -> None:
+        """Ask it to end, then end all that is left of its group."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self.popen.wait, _PATIENCE)
+        self.kill()
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        self.popen.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.popen.pid, number)
+
+
+@asynccontextmanager
+async def running(
+    command: Sequence[str | Path], environment: Mapping[str, str], log: Path, broker: int | None
+) -> AsyncIterator[Process]:
+    """The process is gone when this is left, whatever happened."""
+    process = Process(_launch(command, environment, log), log, broker)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def _launch(command: Sequence[str | Path], environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [str(part) for part in command],
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
