@@ -15,7 +15,8 @@ ARGS    ?=
 BIN   := $(VENV)/bin
 PY    := $(BIN)/python
 STAMP := $(VENV)/.setup-done
-CODE  := $(wildcard framework app api services spark examples benchmarks tests)
+SPARK := $(VENV)/.spark-done
+CODE  := $(wildcard framework app api services spark examples benchmarks docker tests)
 
 # uv is used where it is on PATH, pip otherwise: both install the same hashes.
 UV      := $(shell command -v uv 2>/dev/null)
@@ -32,7 +33,7 @@ RUN_OPTIONS := $(if $(call given,SECONDS),--seconds $(SECONDS)) $(if $(call give
 help: ## List the targets
 	@echo "Usage: make TARGET [VARIABLE=value ...]"
 	@echo
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables: PYTHON=$(PYTHON)  VENV=$(VENV)  WORKERS=$(WORKERS) (test processes)  ARGS= (more arguments for the tool)"
 
@@ -54,13 +55,28 @@ $(STAMP): pyproject.toml requirements/dev.txt | $(PY)
 run: setup ## Run the Tinder example [SECONDS=n to stop by itself, DATA=dir to keep its data there]
 	$(PY) -m examples.tinder_match $(strip $(RUN_OPTIONS) $(ARGS))
 
+.PHONY: setup-spark
+setup-spark: $(SPARK) ## Install PySpark, too: pipelines and their tests need it, and nothing else does
+
+$(SPARK): requirements/spark.txt $(STAMP)
+	$(INSTALL) --require-hashes -r requirements/spark.txt
+	@touch $@
+
 .PHONY: test
-test: setup ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name"]
+test: setup-spark ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name"]
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 .PHONY: faults
-faults: setup ## Run all the fault tests: crashes, kills and the slow ones [ARGS=...]
-	$(PY) -m pytest tests/faults --timeout 900 $(ARGS)
+faults: setup-spark ## Run all the fault tests: crashes, kills and the slow ones [ARGS=...]
+	$(PY) -m pytest tests/faults tests/spark/test_end_to_end.py --timeout 900 $(ARGS)
+
+.PHONY: docker
+docker: setup ## Check what is in docker/, and run the image's build steps outside of an engine [ARGS=...]
+	$(PY) -m pytest tests/docker --timeout 900 $(ARGS)
+
+.PHONY: soak
+soak: setup ## Kill and stop workers and their broker under load, and count what came out [MINUTES=3] [ARGS=...]
+	$(PY) -m tests.soak --minutes $(or $(call given,MINUTES),3) $(ARGS)
 
 .PHONY: check
 check: setup ## Lint, format check, types and layers: all that CI checks besides the tests
@@ -75,8 +91,12 @@ format: setup ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)
 
 .PHONY: bench
-bench: setup ## Run the benchmarks [ARGS="--help" shows their options]
+bench: setup ## Compare with a few peers on a real Kafka [ARGS="--help" shows the options]
 	$(PY) -m benchmarks $(ARGS)
+
+.PHONY: bench-all
+bench-all: setup ## Compare with all peers on all workloads, and publish the figures: 25 minutes [ARGS=...]
+	$(PY) -m benchmarks --peers all --workloads w,yahoo,latency --publish $(ARGS)
 
 .PHONY: docs
 docs: setup ## Regenerate the pages that come from the code: settings and command line
@@ -86,16 +106,28 @@ docs: setup ## Regenerate the pages that come from the code: settings and comman
 	@mv docs/cli.md.new docs/cli.md
 
 # The existing pins are kept where they still fit; UPGRADE=1 takes the newest of everything.
-LOCK = $(or $(UV),$(wildcard $(BIN)/uv),$(error make lock needs uv on PATH)) pip compile pyproject.toml --quiet \
+COMPILE = $(or $(UV),$(wildcard $(BIN)/uv),$(error make lock needs uv on PATH)) pip compile --quiet -c requirements/constraints.in \
 	--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock" $(if $(call given,UPGRADE),--upgrade)
+LOCK = $(COMPILE) pyproject.toml
 
 .PHONY: lock
 lock: ## Pin the dependencies of pyproject.toml, with hashes, in requirements/ [UPGRADE=1]
 	$(LOCK) -o requirements/runtime.txt
 	$(LOCK) -c requirements/runtime.txt --group dev -o requirements/dev.txt
+	$(COMPILE) -c requirements/dev.txt --group build -o requirements/build.txt
 	$(LOCK) -c requirements/dev.txt --extra spark -o requirements/spark.txt
 	$(LOCK) -c requirements/dev.txt --extra bench -o requirements/bench.txt
+
+# Peers contradict each other and Tidegate, so each has requirements of its own.
+PEERS := bytewax faust pyflink quix
+
+.PHONY: bench-lock
+bench-lock: ## Pin what the benchmark's peers need, with hashes [UPGRADE=1]
+	cd benchmarks/peers/requirements && for peer in $(PEERS); do \
+		$(or $(UV),$(abspath $(wildcard $(BIN)/uv)),$(error make bench-lock needs uv on PATH)) pip compile $$peer.in \
+		--quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make bench-lock" $(if $(call given,UPGRADE),--upgrade) -o $$peer.txt; done
 
 .PHONY: build
 build: setup ## Build the wheel into dist/
