@@ -11,7 +11,7 @@ from tidegate.engine.markers import CommitMarker, decode_marker
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
 from tidegate.engine.worker import Engine
-from tidegate.state.layout import MARKER
+from tidegate.state.layout import MARKER, SCHEMA
 from tidegate.testing import AppHarness, SentRecord
 
 __all__ = ("Bench", "bounded_run")
@@ -41,7 +41,7 @@ class Bench(AppHarness):
         for name, on_timer in (timers or {}).items():
             self.service.on_timer(name)(on_timer)
         self._changes_seen = 0
-        super().__init__(self.app, **options)
+        super().__init__(self.app, **{"patience": 60.0, **options})
 
     def put(self, key: Any, event: Any = 0, **options: Any) -> None:
         """Send one event."""
@@ -66,9 +66,9 @@ class Bench(AppHarness):
         return self.records("bench.service.changelog")
 
     def changes(self) -> list[SentRecord]:
-        """What was written to the changelog since the last call, besides the markers."""
+        """What was written to the changelog since the last call, besides the markers and the schemas."""
         seen, self._changes_seen = self._changes_seen, len(self.changelog)
-        return [record for record in self.changelog[seen:] if record.key != MARKER]
+        return [record for record in self.changelog[seen:] if record.key != MARKER and record.key[:1] != SCHEMA]
 
     @property
     def marker(self) -> CommitMarker:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tidegate.logs.base import LogRecord, NewRecord, Reader, TopicPartition
+from tidegate.logs.base import Log, LogRecord, NewRecord, Reader, TopicPartition
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
+from tidegate.logs.kafka import KafkaLog
+from tidegate.logs.kafka.batches import BATCH_OVERHEAD
+from tidegate.settings import KafkaSettings
 from tidegate.testing.log import MemoryLog
 
-__all__ = ("LOGS", "MAX_RECORD_BYTES", "LocalLog", "ManualClock", "Readable", "new", "read_all", "values")
+__all__ = (
+    "LOCAL_LOGS",
+    "MAX_RECORD_BYTES",
+    "RUN",
+    "LocalLog",
+    "ManualClock",
+    "Readable",
+    "kafka_log",
+    "new",
+    "read_all",
+    "until_ends",
+    "values",
+)
 
 MAX_RECORD_BYTES = 100_000
+RUN = uuid.uuid4().hex[:8]
+"""Part of the names of topics and transactional ids: a broker may serve several runs."""
 LocalLog = MemoryLog | EmbeddedLog
 
 
@@ -48,7 +67,17 @@ async def embedded_log(directory: Path, clock: Callable[[], int]) -> AsyncIterat
     await log.stop()
 
 
-LOGS: dict[str, Callable[[Path, Callable[[], int]], AbstractAsyncContextManager[LocalLog]]] = {
+@asynccontextmanager
+async def kafka_log(broker: str) -> AsyncIterator[KafkaLog]:
+    log = KafkaLog(broker, KafkaSettings(kafka_max_request_bytes=MAX_RECORD_BYTES + BATCH_OVERHEAD))
+    await log.start()
+    try:
+        yield log
+    finally:
+        await log.stop()
+
+
+LOCAL_LOGS: dict[str, Callable[[Path, Callable[[], int]], AbstractAsyncContextManager[LocalLog]]] = {
     "memory": memory_log,
     "embedded": embedded_log,
 }
@@ -69,6 +98,17 @@ class Readable(Protocol):
     async def start_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     def reader(self) -> Reader: ...
+
+
+async def until_ends(log: Log, expected: Mapping[TopicPartition, int]) -> None:
+    """Wait until the ends are these: Kafka shows a transaction a moment after it was committed."""
+    seen: Mapping[TopicPartition, int] = {}
+    for _ in range(500):
+        seen = await log.end_offsets(expected)
+        if seen == expected:
+            return
+        await asyncio.sleep(0.01)
+    assert seen == expected
 
 
 async def read_all(log: Readable, source: TopicPartition, position: int | None = None) -> Sequence[LogRecord]:

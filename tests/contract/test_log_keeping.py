@@ -1,13 +1,14 @@
-"""What the logs that live in one process promise about keeping records: time, retention, compaction."""
+"""What the logs that live in one process promise besides: transactions at one moment, time, retention, compaction."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract.logs import LOGS, LocalLog, ManualClock, new, read_all, values
+from tests.contract.logs import LOCAL_LOGS, LocalLog, ManualClock, new, read_all, values
 from tidegate.errors import OffsetOutOfRangeError
 from tidegate.logs.base import TopicPartition, TopicSpec
 
@@ -20,15 +21,40 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=LOGS)
+@pytest.fixture(params=LOCAL_LOGS)
 async def log(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> AsyncIterator[LocalLog]:
-    async with LOGS[request.param](tmp_path / "data", clock) as log:
+    async with LOCAL_LOGS[request.param](tmp_path / "data", clock) as log:
         yield log
 
 
 async def folded(log: LocalLog, source: TopicPartition) -> dict[bytes | None, bytes | None]:
     """What a reader that folds the whole topic ends up with."""
     return {record.key: record.value for record in await read_all(log, source)}
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_transaction_appears_in_all_its_partitions_at_once(log: LocalLog) -> None:
+    sources = [TopicPartition("a", number) for number in range(4)]
+    await log.create([TopicSpec(name="a", partitions=4)])
+    writer = await log.writer("w")
+    seen: set[tuple[int, ...]] = set()
+
+    async def look() -> None:
+        while (-1,) not in seen:
+            offsets = await log.end_offsets(sources)
+            seen.add(tuple(offsets[source] for source in sources))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    for number in range(20):
+        await writer.append({source: new(b"%d" % number) for source in sources})
+        await asyncio.sleep(0)
+    seen.add((-1,))
+    await looking
+    assert len(seen) > 2
+    assert all(len(set(offsets)) == 1 for offsets in seen)
 
 
 # -- time --------------------------------------------------------------------------------------------------------------

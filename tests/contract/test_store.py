@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from tidegate.state.base import Change, Store, StorePosition
+from tidegate.state.base import Change, SnapshotStore, Store, StorePosition
 from tidegate.state.buffered import BufferedStore
 from tidegate.state.memory import MemoryStore
 from tidegate.state.rocksdb import RocksStore
@@ -53,6 +53,20 @@ def test_what_is_applied_is_read(store: Store) -> None:
 
     assert (store.get(b"\x02a"), store.get(b"\x02b"), store.get(b"\x02c")) == (b"1", b"", None)
     assert store.position == at(7)
+
+
+def test_many_keys_can_be_read_at_once(store: Store) -> None:
+    store.apply([(key(1), b"one"), (key(2), b""), (key(3), b"three")], at(1))
+    store.apply([(key(3), None), (key(4), b"four")], at(2))
+    assert store.get_many([key(4), key(0), key(2), key(3), key(1), key(4)]) == [
+        b"four",
+        None,
+        b"",
+        None,
+        b"one",
+        b"four",
+    ]
+    assert store.get_many([]) == []
 
 
 def test_none_removes(store: Store) -> None:
@@ -229,6 +243,10 @@ class AgainstADict(RuleBasedStateMachine):
     def get(self, name: bytes) -> None:
         assert self.store.get(name) == self.model.get(name)
 
+    @rule(names=st.lists(keys, max_size=5))
+    def get_many(self, names: list[bytes]) -> None:
+        assert self.store.get_many(names) == [self.model.get(name) for name in names]
+
     @invariant()
     def same(self) -> None:
         if hasattr(self, "store"):
@@ -253,3 +271,86 @@ TestMemoryAgainstADict = MemoryAgainstADict.TestCase
 TestRocksAgainstADict = RocksAgainstADict.TestCase
 TestMemoryAgainstADict.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestRocksAgainstADict.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+
+
+# --------------------------------------------------------------------------------------------------------- snapshots
+
+HOLDERS: dict[str, Callable[[Path], SnapshotStore]] = {
+    "memory": lambda _: MemoryStore(),
+    "buffered": lambda path: BufferedStore(RocksStore(path), entries=3, applies=4, piece=2),
+}
+
+
+def reopened(store: SnapshotStore, directory: Path) -> Store:
+    return MemoryStore.load(directory) if isinstance(store, MemoryStore) else RocksStore(directory, read_only=True)
+
+
+@pytest.fixture(params=HOLDERS)
+def holder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SnapshotStore]:
+    made = HOLDERS[request.param](tmp_path / "store")
+    yield made
+    made.close()
+
+
+def test_a_snapshot_holds_what_was_there_when_it_was_asked_for(holder: SnapshotStore, tmp_path: Path) -> None:
+    """However the store is buffered, and whatever is applied, read and flushed meanwhile."""
+    held: dict[bytes, bytes] = {}
+    now: dict[bytes, bytes] = {}
+    for round_ in range(30):
+        changes: list[Change] = [(key((round_ * 7 + step) % 40), b"%d" % round_) for step in range(5)]
+        changes.append((key(round_ % 11), None))
+        holder.apply(changes, at(round_))
+        for name, value in changes:
+            if value is None:
+                now.pop(name, None)
+            else:
+                now[name] = value
+        if round_ == 14:
+            holder.hold()
+            held = dict(now)
+        if round_ == 20:
+            holder.flush()
+        assert dict(holder.scan(*ALL)) == now
+        assert [holder.get(key(number)) for number in range(40)] == [now.get(key(number)) for number in range(40)]
+        assert holder.get_many([key(3), key(39)]) == [now.get(key(3)), now.get(key(39))]
+        assert list(holder.scan(key(5), key(9))) == sorted(item for item in now.items() if key(5) <= item[0] < key(9))
+
+    holder.snapshot(tmp_path / "taken")
+
+    taken = reopened(holder, tmp_path / "taken")
+    assert dict(taken.scan(*ALL)) == held
+    assert taken.position == at(14)
+    taken.close()
+    holder.apply([(key(1), b"after")], at(99))
+    assert dict(holder.scan(*ALL)) == {**now, key(1): b"after"}
+    assert holder.position == at(99)
+
+
+def test_a_snapshot_is_taken_while_changes_are_applied(holder: SnapshotStore, tmp_path: Path) -> None:
+    holder.apply([(key(number), b"before") for number in range(2000)], at(1))
+    holder.hold()
+    writing = Thread(target=holder.snapshot, args=(tmp_path / "taken",))
+    writing.start()
+    for round_ in range(200):
+        holder.apply([(key(number), b"after") for number in range(round_, 2000, 200)], at(2 + round_))
+        assert holder.get(key(round_)) == b"after"
+    writing.join()
+
+    taken = reopened(holder, tmp_path / "taken")
+    assert set(dict(taken.scan(*ALL)).values()) == {b"before"}
+    taken.close()
+    assert set(dict(holder.scan(*ALL)).values()) == {b"after"}
+
+
+def test_a_snapshot_that_nobody_wants_any_more_changes_nothing(holder: SnapshotStore, tmp_path: Path) -> None:
+    holder.apply([(key(1), b"1")], at(1))
+    holder.hold()
+    holder.apply([(key(2), b"2")], at(2))
+    holder.release()
+    holder.apply([(key(3), b"3")], at(3))
+
+    assert dict(holder.scan(*ALL)) == {key(1): b"1", key(2): b"2", key(3): b"3"}
+    holder.snapshot(tmp_path / "taken")
+    taken = reopened(holder, tmp_path / "taken")
+    assert len(dict(taken.scan(*ALL))) == 3
+    taken.close()

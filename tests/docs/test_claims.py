@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT
+from tidegate.checkpoints.status import CheckpointMetrics
 from tidegate.engine.metrics import Metrics
 from tidegate_app.manual import manual
 
@@ -42,8 +43,10 @@ def test_every_guarantee_names_a_test() -> None:
 
 def test_every_metric_is_described() -> None:
     described = set(_METRIC.findall((DOCS / "operations.md").read_text()))
+    metrics = Metrics()
+    CheckpointMetrics(metrics.registry)
     exposed = {
-        f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in Metrics().registry.collect()
+        f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in metrics.registry.collect()
     }
     assert described == exposed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import NewWorld
+from tests.faults.conftest import NewEmbeddedWorld
 from tests.faults.support import oracle
 from tests.faults.support.apps import Entry
 from tests.faults.support.feed import entries
@@ -66,9 +66,9 @@ def check_sent(world: World, picture: Picture) -> None:
 
 @pytest.mark.parametrize("leave", [300_000, 2_000_000])
 def test_a_full_disk_under_the_log_stops_the_worker_and_loses_nothing(
-    new_world: NewWorld, mount: Mount, seed: int, leave: int
+    new_embedded_world: NewEmbeddedWorld, mount: Mount, seed: int, leave: int
 ) -> None:
-    world = new_world("ledger")
+    world = new_embedded_world("ledger")
     ballast = Ballast(mount(world.directory / "data"))
     world.append("entries", entries(seed, 50))
     world.drain()
@@ -84,10 +84,10 @@ def test_a_full_disk_under_the_log_stops_the_worker_and_loses_nothing(
 
 
 def test_a_full_disk_under_the_stores_stops_the_worker_and_loses_nothing(
-    new_world: NewWorld, mount: Mount, seed: int
+    new_embedded_world: NewEmbeddedWorld, mount: Mount, seed: int
 ) -> None:
     """The log has room: what is committed there is committed, and the stores are only behind."""
-    world = new_world("ledger")
+    world = new_embedded_world("ledger")
     world.append("entries", entries(seed, 50))
     world.drain()
     world.put_stores_on(mount(world.directory / "stores"))

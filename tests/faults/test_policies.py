@@ -79,7 +79,7 @@ def check_dead_letters(
             headers = dict(letter.headers)
             origin = int(headers["origin-partition"]), int(headers["origin-offset"])
             found.append(origin)
-            assert headers["origin-topic"] == b"entries", world.told(f"{headers}")
+            assert headers["origin-topic"] == picture.real["entries"].encode(), world.told(f"{headers}")
             assert headers["error-type"], world.told(f"{headers}")
             assert origin in expected, world.told(f"{origin} is no bad record, but a dead letter: {headers}")
             same = letter.value == expected[origin].value and (re_keyed or letter.key == expected[origin].key)
@@ -89,11 +89,12 @@ def check_dead_letters(
 
 def kill_now_and_then(world: World, seed: int, lives: int = 4) -> None:
     dice = random.Random(seed)
-    points = ("handler.after", "commit.frozen", "commit.appending", "log.written", "commit.appended", "commit.applied")
+    points = [point for point in world.points if point.startswith(("handler.after", "commit.", "transaction."))]
     for _ in range(lives):
         life = world.live(f"{dice.choice(points)}:kill@{dice.randint(1, 12)}")
         assert life.wait() in (0, KILLED), world.told(life.output)
-    assert world.struck.total() >= 2, world.told("too few kills")
+    while world.struck.total() < 2:  # how often a life commits depends on the machine, but it does so when it opens
+        world.suffer("commit.appending:kill@1")
 
 
 # -- records that cannot be read ------------------------------------------------------------------------------------

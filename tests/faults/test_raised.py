@@ -6,20 +6,22 @@ import random
 
 import pytest
 
-from tests.faults.conftest import NewWorld
+from tests.faults.conftest import NewEmbeddedWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
-from tidegate.faults import POINTS
+from tests.faults.support.points import ON_EMBEDDED
 
-EARLY = {"input.read", "recovery.started", "recovery.replaying", "recovery.marker", "store.flush"}
+EARLY = {"input.read", "task.opening", "recovery.started", "recovery.replaying", "recovery.marker", "store.flush"}
+ELSEWHERE = {"timer.fired", "task.reopening", "task.closing"}
+"""Points that a plain life does not come to, or only when it is over."""
 
 
-@pytest.mark.parametrize("point", sorted(POINTS.keys() - {"timer.fired"}))
+@pytest.mark.parametrize("point", sorted({*ON_EMBEDDED} - ELSEWHERE))
 def test_an_error_at_any_point_stops_the_worker_and_a_restart_is_right(
-    new_world: NewWorld, seed: int, point: str
+    new_embedded_world: NewEmbeddedWorld, seed: int, point: str
 ) -> None:
     dice = random.Random(seed)
-    world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0003")
+    world = new_embedded_world("ledger", TIDEGATE_TEST_TOIL="0.0003")
     if point.startswith("log.clean"):
         world.log_options = {"clean_records": 50, "maintenance_interval": 0.01, "block_records": 20, "clean_keys": 40}
     world.append("entries", entries(seed, 400, waiting=0.1))
@@ -32,8 +34,10 @@ def test_an_error_at_any_point_stops_the_worker_and_a_restart_is_right(
     oracle.check_ledger(world, world.look())
 
 
-def test_an_error_after_a_timer_has_fired_does_not_fire_it_again(new_world: NewWorld, seed: int) -> None:
-    world = new_world("sessions")
+def test_an_error_after_a_timer_has_fired_does_not_fire_it_again(
+    new_embedded_world: NewEmbeddedWorld, seed: int
+) -> None:
+    world = new_embedded_world("sessions")
     world.append("entries", entries(seed, 300))
     for visit in (1, 3, 2):
         world.fail(f"timer.fired:raise@{visit}", saying="InjectedFault")
@@ -41,9 +45,9 @@ def test_an_error_after_a_timer_has_fired_does_not_fire_it_again(new_world: NewW
     oracle.check_sessions(world, world.look())
 
 
-def test_a_log_that_fails_beside_an_idle_worker_stops_it(new_world: NewWorld, seed: int) -> None:
+def test_a_log_that_fails_beside_an_idle_worker_stops_it(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
     """Nothing is there to be committed, so no commit would find out: it must not sit there as if all were well."""
-    world = new_world("ledger")
+    world = new_embedded_world("ledger")
     world.log_options = {"clean_records": 50, "maintenance_interval": 0.7, "block_records": 20}
     world.append("entries", entries(seed, 200))
     world.fail("log.cleaning:raise@1", saying="log.cleaning", until_end=False)

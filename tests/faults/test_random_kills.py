@@ -9,7 +9,7 @@ import time
 import pytest
 
 from examples.tinder_match.events import Like, Match
-from tests.faults.conftest import NewWorld
+from tests.faults.conftest import NewEmbeddedWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
 from tests.faults.support.world import World
@@ -33,9 +33,9 @@ def kill_at_random(world: World, kills: int) -> None:
 @pytest.mark.timeout(800)
 @pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_kills_leave_no_difference(
-    new_world: NewWorld, seed: int, kills: int, capsys: pytest.CaptureFixture[str]
+    new_embedded_world: NewEmbeddedWorld, seed: int, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = new_world(TINDER)
+    world = new_embedded_world(TINDER)
     kill_at_random(world, kills)
     world.drain()
 
@@ -67,11 +67,11 @@ STORMS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("app", STORMS)
-def test_random_kills_leave_no_difference_in(new_world: NewWorld, seed: int, app: str) -> None:
+def test_random_kills_leave_no_difference_in(new_embedded_world: NewEmbeddedWorld, seed: int, app: str) -> None:
     """Waiting handlers, timers, services in a row and in a circle: killed at any moment, not only at named points."""
     dice = random.Random(seed)
     check, waiting = STORMS[app]
-    world = new_world(app, TIDEGATE_TEST_TOIL="0.0005")
+    world = new_embedded_world(app, TIDEGATE_TEST_TOIL="0.0005")
     world.append("entries", entries(seed, 3000, waiting=waiting, longest=0.05, in_order=True))
     for _ in range(25):
         life = world.live(until_end=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import NewWorld
+from tests.faults.conftest import NewEmbeddedWorld, NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
 from tests.faults.support.world import KILLED, World
@@ -154,14 +154,16 @@ def test_damage_that_only_a_handler_finds_stops_the_worker_and_the_store_is_rebu
 def test_a_store_that_is_gone_is_rebuilt(new_world: NewWorld, seed: int) -> None:
     world = drained(new_world, seed)
     more(world, seed)
-    shutil.rmtree(world.data / "stores")
+    world.lose_stores()
     world.drain()
     oracle.check_ledger(world, world.look())
 
 
-def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt(new_world: NewWorld, seed: int) -> None:
-    """An old copy of the log is put back beside newer stores: the work since then is done again, from the copy."""
-    world = drained(new_world, seed)
+def test_a_store_beside_an_old_copy_of_the_log_is_rebuilt(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+    """The work since then is done again, from the copy."""
+    world = new_embedded_world(SERVICE)
+    world.append("entries", entries(seed, 600, keys=200))
+    world.drain()
     copy = world.directory / "copy"
     shutil.copytree(world.data / "log", copy)
     more(world, seed)
@@ -174,6 +176,20 @@ def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt(new_world: NewWorld, 
     oracle.check_ledger(world, world.look())
     more(world, seed + 7)
     world.drain()
+    oracle.check_ledger(world, world.look())
+
+
+def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt(new_world: NewWorld, seed: int) -> None:
+    world = drained(new_world, seed)
+    for number in (0, 1):
+        store = RocksStore(world.store_of(SERVICE, number))
+        assert store.position is not None
+        nonsense = [(b"\x7fnot in the changelog", b"1")]
+        store.apply(nonsense, store.position._replace(offset=store.position.offset + 1000))
+        store.close()
+    more(world, seed)
+    life = world.drain()
+    assert "ahead of its changelog" in life.output, world.told(life.output)
     oracle.check_ledger(world, world.look())
 
 
@@ -205,13 +221,15 @@ def test_a_store_that_missed_removals_long_ago_is_rebuilt(new_world: NewWorld, s
 # -- changelogs that are not what they were -------------------------------------------------------------------------
 
 
-def test_a_changelog_that_was_compacted_restores_everything(new_world: NewWorld, seed: int) -> None:
-    world = drained(new_world, seed)
+def test_a_changelog_that_was_compacted_restores_everything(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+    world = new_embedded_world(SERVICE)
+    world.append("entries", entries(seed, 600, keys=200))
+    world.drain()
     before = sum(map(len, world.topics("ledger.ledger.changelog")))
     world.clean()
     after = sum(map(len, world.topics("ledger.ledger.changelog")))
     assert after < before, world.told("nothing was compacted")
-    shutil.rmtree(world.data / "stores")
+    world.lose_stores()
     more(world, seed)
     world.drain()
     oracle.check_ledger(world, world.look())
@@ -219,13 +237,15 @@ def test_a_changelog_that_was_compacted_restores_everything(new_world: NewWorld,
 
 @pytest.mark.parametrize("point", ["log.cleaning", "log.cleaned"])
 @pytest.mark.parametrize("visit", [1, 3])
-def test_a_kill_while_the_log_compacts_loses_nothing(new_world: NewWorld, seed: int, point: str, visit: int) -> None:
-    world = new_world(SERVICE, TIDEGATE_TEST_TOIL="0.0002")
+def test_a_kill_while_the_log_compacts_loses_nothing(
+    new_embedded_world: NewEmbeddedWorld, seed: int, point: str, visit: int
+) -> None:
+    world = new_embedded_world(SERVICE, TIDEGATE_TEST_TOIL="0.0002")
     world.log_options = {"clean_records": 50, "maintenance_interval": 0.01, "block_records": 20, "clean_keys": 40}
     world.append("entries", entries(seed, 1000, keys=60))
     for _ in range(2):
         world.suffer(f"{point}:kill@{visit}", until_end=False)
-    shutil.rmtree(world.data / "stores")
+    world.lose_stores()
     world.drain()
     oracle.check_ledger(world, world.look())
 

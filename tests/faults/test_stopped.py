@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.conftest import NewWorld
+from tests.faults.conftest import NewEmbeddedWorld, NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
 from tests.faults.support.processes import Life
@@ -21,8 +21,10 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="whether a process is
 
 @linux
 @pytest.mark.parametrize("point", ["handler.after", "commit.appending", "log.written", "commit.appended"])
-def test_a_worker_that_was_stopped_goes_on_where_it_stood(new_world: NewWorld, seed: int, point: str) -> None:
-    world = new_world("alarms")
+def test_a_worker_that_was_stopped_goes_on_where_it_stood(
+    new_embedded_world: NewEmbeddedWorld, seed: int, point: str
+) -> None:
+    world = new_embedded_world("alarms")
     world.append("entries", entries(seed, 300, waiting=0.2))
     life = world.live(f"{point}:stop@5")
     life.wait_until(lambda: life.stopped, what="did not stop")
@@ -34,8 +36,8 @@ def test_a_worker_that_was_stopped_goes_on_where_it_stood(new_world: NewWorld, s
 
 
 @linux
-def test_nobody_takes_the_log_of_a_worker_that_sleeps(new_world: NewWorld, seed: int) -> None:
-    world = new_world("ledger")
+def test_nobody_takes_the_log_of_a_worker_that_sleeps(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+    world = new_embedded_world("ledger")
     world.append("entries", entries(seed, 300))
     life = world.live("commit.appended:stop@4")
     life.wait_until(lambda: life.stopped, what="did not stop")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import NewWorld
+from tests.faults.conftest import NewEmbeddedWorld
 from tests.faults.support.processes import ROOT
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog
@@ -69,12 +69,14 @@ async def test_no_transaction_is_acknowledged_before_a_sync_that_began_after_its
     await log.stop()
 
 
-def test_the_kernel_syncs_the_log_before_a_sender_hears_of_it(new_world: NewWorld, tmp_path: Path) -> None:
+def test_the_kernel_syncs_the_log_before_a_sender_hears_of_it(
+    new_embedded_world: NewEmbeddedWorld, tmp_path: Path
+) -> None:
     """As strace sees a real worker: the write of a record, then fdatasync of that file, then the acknowledgement."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed: it is what shows the order of writes and syncs")
-    world = new_world("ledger")
+    world = new_embedded_world("ledger")
     trace, acknowledged = tmp_path / "trace", tmp_path / "acknowledged"
     arguments = {"app": world.app, "feed": "tests.faults.support.feed:send_some"}
     command = [strace, "-f", "-y", "-s", "2000", "-o", str(trace), "-e", "trace=write,pwrite64,fdatasync,fsync"]

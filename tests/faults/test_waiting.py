@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conftest import NewWorld
+from tests.faults.conftest import NewEmbeddedWorld, NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.apps import Entry, Posting
 from tests.faults.support.feed import START, entries
@@ -84,9 +84,11 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="how much memory a pr
 
 @linux
 @pytest.mark.parametrize("load", ["a hot key", "many keys"])
-def test_memory_stays_bounded_when_handlers_cannot_keep_up(new_world: NewWorld, seed: int, load: str) -> None:
+def test_memory_stays_bounded_when_handlers_cannot_keep_up(
+    new_embedded_world: NewEmbeddedWorld, seed: int, load: str
+) -> None:
     """100 MB of input lie before a service that handles a few records a second: it reads ahead only so far."""
-    world = new_world("ledger", TIDEGATE_BUFFER_RECORDS="1000")
+    world = new_embedded_world("ledger", TIDEGATE_BUFFER_RECORDS="1000")
     world.append("entries", entries(seed, 100))
     idle = rss_while(world, lambda: world.observed("postings") >= 100, 0.5)
     big = [
@@ -101,9 +103,11 @@ def test_memory_stays_bounded_when_handlers_cannot_keep_up(new_world: NewWorld, 
 
 
 @linux
-def test_memory_stays_bounded_when_a_producer_is_much_faster_than_the_handlers(new_world: NewWorld, seed: int) -> None:
+def test_memory_stays_bounded_when_a_producer_is_much_faster_than_the_handlers(
+    new_embedded_world: NewEmbeddedWorld, seed: int
+) -> None:
     """The producer is beside the services, in the same process: what it sends waits in the log, not in memory."""
-    world = new_world("ledger", TIDEGATE_BUFFER_RECORDS="1000")
+    world = new_embedded_world("ledger", TIDEGATE_BUFFER_RECORDS="1000")
     world.append("entries", entries(seed, 100))
     idle = rss_while(world, lambda: world.observed("postings") >= 100, 0.5)
     loaded = rss_while(world, lambda: len(world.acknowledged) > 100, 3, feed="tests.faults.support.feed:send_fast")

@@ -18,6 +18,8 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidegate import faults
+
 __all__ = ("Done", "Project", "Running", "lines")
 
 SECONDS = 60.0
@@ -29,8 +31,10 @@ _LOADED = [
     "tidegate_app.listing",
     "tidegate_app.looking",
     "tidegate_app.resetting",
+    "tidegate_app.savepoints",
     "tidegate_app.sending",
     "tidegate_app.tailing",
+    "tidegate_api.server",
     "tidegate_app.worker",
     "rich.table",
     "faust.cli.worker",
@@ -181,6 +185,7 @@ def _run(
         del os.environ[name]
     os.environ.update({"TIDEGATE_COMMIT_INTERVAL": "0.05", **environment})
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    faults.arm(faults.parse(os.environ.get("TIDEGATE_FAULTS", "")))  # the server was there before the variable
     sys.argv = command
     if command[0] == "faust":
         from faust.cli.faust import cli

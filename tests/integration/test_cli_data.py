@@ -191,6 +191,20 @@ def test_services_show_what_is_declared_and_the_lag(project: Project) -> None:
         assert f"Run by process {worker.pid}" in table.stderr
 
 
+def test_the_lag_is_known_without_a_worker_too(project: Project) -> None:
+    def greeter() -> Any:
+        return json.loads(project.run("services", "hello.py", "--json").stdout)[0]
+
+    send(project, "greetings", {"name": "ann"}, {"name": "bob"})
+    project.run("worker", "hello.py", "--until-end")
+    done = greeter()
+    assert (done["lag"], [task["state"] for task in done["progress"]]) == (0, ["closed"] * 4)
+    assert "at its end" in project.run("services", "hello.py").stdout
+
+    send(project, "greetings", {"name": "ann"})
+    assert greeter()["lag"] > 0
+
+
 def test_internal_topics_are_listed_on_request(project: Project) -> None:
     send(project, "greetings", {"name": "ann"})
 
@@ -321,7 +335,9 @@ def test_tail_goes_on_after_a_reset(project: Project) -> None:
         send(project, "greetings", {"name": "ann"}, {"name": "ann"})
         counted(project, 2)
         tail = project.start("tail", "hello.py", "greetings")
-        time.sleep(1.0)  # it says nothing when it is ready
+        while '"cat"' not in tail.stdout:  # it says nothing when it is ready
+            send(project, "greetings", {"name": "cat"})
+            assert tail.alive
         project.run("reset", "hello.py", "--all", "--yes")
         send(project, "greetings", {"name": "bob"})
         tail.wait_for('"bob"')

@@ -30,6 +30,13 @@ def test_each_setting_has_a_variable() -> None:
 
 
 @pytest.mark.parametrize(
+    "broker", ["embedded://", "embedded:///var/lib", "kafka://host:9092", "kafka://one:1,two:2", "kafka://[::1]:9092"]
+)
+def test_a_broker_is_an_embedded_log_or_addresses(broker: str) -> None:
+    assert resolve({}, {"broker": broker}, {}).settings.broker == broker
+
+
+@pytest.mark.parametrize(
     ("app", "flags", "environment", "message"),
     [
         ({"datta": "x"}, {}, {}, "there is no setting 'datta'"),
@@ -44,6 +51,11 @@ def test_each_setting_has_a_variable() -> None:
         ({}, {"log_level": "loud"}, {}, "must be one of debug, info"),
         ({}, {"broker": "kafka://host"}, {}, "must be embedded://"),
         ({}, {"broker": "embedded"}, {}, "must be embedded://"),
+        ({}, {"broker": "kafka://one:1,two"}, {}, "must be embedded://"),
+        ({}, {"broker": "kafka://user:secret@host:9092"}, {}, "kafka://HOST:PORT"),
+        ({}, {"kafka_tls": "yes"}, {}, "must be one of off, on"),
+        ({}, {}, {"TIDEGATE_KAFKA_SASL_MECHANISM": "GSSAPI"}, "must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ({}, {"kafka_max_request_bytes": "10"}, {}, "must be at least 10000"),
         ({}, {"metrics": "9464"}, {}, "must be HOST:PORT"),
         ({}, {"metrics": "host:99999"}, {}, "must be HOST:PORT"),
     ],

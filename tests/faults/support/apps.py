@@ -3,11 +3,13 @@
 ledger     every kind of state; records may wait, and may fail
 eager      the same, with outputs that leave at once
 tallies    state that adds up, of keys and of whole tasks
+hoard      large state, so that it takes a while to restore
 fading     state that is forgotten after a time
 alarms     one timer for each record, by event time or by the clock
 sessions   timers that move: what a partition does depends on when each fires
 shuffled   records re-keyed by a field
 chained    a service behind another, which goes by the time of the first
+idling     the same, and partitions that are silent do not hold time back for long
 cycle      two services in a circle
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from typing import Annotated
 
@@ -62,12 +65,15 @@ __all__ = (
     "Tally",
     "acknowledge",
     "alarms",
+    "bulk",
     "chained",
     "cycle",
     "dead_letters",
     "eager",
     "fading",
+    "hoard",
     "hurried",
+    "idling",
     "ledger",
     "note",
     "retrying",
@@ -278,6 +284,23 @@ async def _recall(
     ctx.emit(Posting(entry.id, ctx.key, count.value, 0))
 
 
+hoard = App("hoard", time=EventTime("at"), partitions=PARTITIONS)
+_brought = hoard.topic("entries", value_type=Entry, key="key")
+_stored = hoard.topic("postings", value_type=Posting, key="key")
+
+
+@hoard.process(_brought, to=_stored, name="hoard")
+async def _store(ctx: Context, entry: Entry, kept: Annotated[ValueState[str], Default("")]) -> None:
+    toil()
+    kept.value = bulk(entry)
+    ctx.emit(Posting(entry.id, ctx.key, 1, 0))
+
+
+def bulk(entry: Entry) -> str:
+    """Text of the entry's size that does not compress well."""
+    return random.Random(entry.id).randbytes(entry.size // 2).hex()
+
+
 # -- timers ---------------------------------------------------------------------------------------------------------
 
 alarms = App("alarms", time=EventTime("at"), partitions=PARTITIONS)
@@ -352,32 +375,37 @@ shuffled = _shuffled("shuffled")
 shuffled_letters = _shuffled("shuffled-letters", DEAD_LETTER)
 
 
-chained = App("chained", time=EventTime("at"), watermark=Monotonic(), partitions=PARTITIONS, progress_interval=0.01)
-_first = chained.topic("entries", value_type=Entry, key="key")
-_between = chained.topic("between", value_type=Entry, key="owner")
-_last = chained.topic("rung", value_type=Alarm, key="key")
-_seen = chained.topic("postings", value_type=Posting, key="key")
+def _chained(name: str, watermark: Monotonic) -> App:
+    app = App(name, time=EventTime("at"), watermark=watermark, partitions=PARTITIONS, progress_interval=0.01)
+    first = app.topic("entries", value_type=Entry, key="key")
+    between = app.topic("between", value_type=Entry, key="owner")
+    last = app.topic("rung", value_type=Alarm, key="key")
+    seen = app.topic("postings", value_type=Posting, key="key")
+
+    @app.process(first, to=between, name="first")
+    async def pass_on(ctx: Context, entry: Entry, balance: ValueState[Balance | None]) -> None:
+        known = balance.value or Balance(0, 0)
+        balance.value = Balance(known.count + 1, known.total + entry.amount)
+        ctx.emit(entry)
+
+    @app.process(between, to=[last, seen], name="second")
+    async def wait_for_time(ctx: Context, entry: Entry, fired: Annotated[ValueState[int], Default(0)]) -> None:
+        """Entries come in order of their time, so none is late, unless time ran ahead of them."""
+        toil()
+        ctx.emit(Posting(entry.id, ctx.key, 0, entry.amount, late=ctx.late), to=seen)
+        ctx.timers.at(entry.at + LEAD, name=str(entry.id))
+
+    @wait_for_time.on_timer()
+    async def time_has_come(ctx: Context, timer: Timer, fired: Annotated[ValueState[int], Default(0)]) -> None:
+        note(f"fired {timer.name}")
+        fired.value += 1
+        ctx.emit(Alarm(timer.name, ctx.key, fired.value))
+
+    return app
 
 
-@chained.process(_first, to=_between, name="first")
-async def _pass_on(ctx: Context, entry: Entry, balance: ValueState[Balance | None]) -> None:
-    known = balance.value or Balance(0, 0)
-    balance.value = Balance(known.count + 1, known.total + entry.amount)
-    ctx.emit(entry)
-
-
-@chained.process(_between, to=[_last, _seen], name="second")
-async def _wait_for_time(ctx: Context, entry: Entry, fired: Annotated[ValueState[int], Default(0)]) -> None:
-    """Entries come in order of their time, so none is late, unless time ran ahead of them."""
-    toil()
-    ctx.emit(Posting(entry.id, ctx.key, 0, entry.amount, late=ctx.late), to=_seen)
-    ctx.timers.at(entry.at + LEAD, name=str(entry.id))
-
-
-@_wait_for_time.on_timer()
-async def _time_has_come(ctx: Context, timer: Timer, fired: Annotated[ValueState[int], Default(0)]) -> None:
-    fired.value += 1
-    ctx.emit(Alarm(timer.name, ctx.key, fired.value))
+chained = _chained("chained", Monotonic())
+idling = _chained("idling", Monotonic(idle_after=0.5))
 
 
 cycle = App("cycle", time=EventTime("at"), partitions=PARTITIONS)

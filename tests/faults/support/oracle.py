@@ -15,7 +15,7 @@ import msgspec
 
 from examples.tinder_match.events import Like, Match, Notice
 from examples.tinder_match.fold import Inbox, compare, expected
-from tests.faults.support.apps import FADES, GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session, Tally
+from tests.faults.support.apps import FADES, GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session, Tally, bulk
 from tests.faults.support.world import Picture, World
 from tidegate.engine.markers import CommitMarker, decode_marker
 from tidegate.keys import partition_of
@@ -39,6 +39,7 @@ __all__ = (
     "check_eager",
     "check_engine",
     "check_fading",
+    "check_hoard",
     "check_ledger",
     "check_sessions",
     "check_shuffled",
@@ -73,14 +74,25 @@ def _difference(actual: Any, expected: Any) -> str:
 
 
 def check_engine(world: World, picture: Picture) -> None:
-    """After a drain: a changelog, folded, is the local store; all input is read to its end, nothing is unfinished."""
+    """After a drain: a changelog, folded, is the local store; all input is read to its end, nothing is unfinished, no
+    transaction is left open. Stores of former owners lag behind, and are what the changelog was at their position."""
+    same(world, "where transactions are left open", list(picture.undecided), [])
     for task in picture.plan.tasks:
-        folded = fold_changelog(picture.topics[task.changelog])
+        changelog = picture.topics[task.changelog]
+        folded = fold_changelog(changelog)
         store = picture.stores[task.id]
-        kept = {key: value for key, value in store.items() if key[:1] != QUEUE}
-        same(world, f"the store of {task.id} against its changelog", kept, folded)
+        same(world, f"the store of {task.id} against its changelog", _without_queue(store), folded)
         _check_queue(world, task.id, store)
         _check_marker(world, picture, task.id, decode_marker(folded[MARKER]), [source for _, source in task.sources])
+        for copy in picture.left[task.id]:
+            at = copy.position.offset if copy.position else 0
+            was = fold_changelog([record for record in changelog if record.offset < at])
+            same(world, f"what a former owner of {task.id} left, at {at}", _without_queue(copy.content), was)
+
+
+def _without_queue(store: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """What follows from the rest is not in the changelog."""
+    return {key: value for key, value in store.items() if key[:1] != QUEUE}
 
 
 def fold_changelog(records: Sequence[LogRecord]) -> dict[bytes, bytes]:
@@ -107,7 +119,7 @@ def _check_marker(
     world: World, picture: Picture, task: str, marker: CommitMarker, sources: Sequence[TopicPartition]
 ) -> None:
     positions = {name: mark.position for name, mark in marker.inputs.items()}
-    ends = {f"{source.topic}:{source.partition}": picture.ends[source] for source in sources}
+    ends = {f"{picture.real[source.topic]}:{source.partition}": picture.ends[source] for source in sources}
     same(world, f"the positions of {task}", positions, ends)
     unfinished = {name: mark.unfinished for name, mark in marker.inputs.items() if mark.unfinished}
     same(world, f"what is unfinished in {task}", unfinished, {})
@@ -226,6 +238,15 @@ def check_tallies(world: World, picture: Picture) -> None:
         ids = sorted(msgspec.json.decode(record.value or b"", type=Entry).id for record in part)
         handled = msgspec.json.decode(picture.stores[f"tallies.{number}"][operator_key("handled", 0)], type=list[int])
         same(world, f"what task {number} remembers", sorted(handled), ids)
+
+
+def check_hoard(world: World, picture: Picture) -> None:
+    check_engine(world, picture)
+    entries = entries_of(picture)
+    emitted = {key: [posting.id for posting in own] for key, own in picture.by_key("postings", Posting).items()}
+    same(world, "what the hoard emitted", emitted, {key: [entry.id for entry in own] for key, own in entries.items()})
+    kept = {key: bulk(own[-1]) for key, own in entries.items()}
+    same(world, "what is in the hoard", single(keyed_state(picture, "hoard")["kept"]), kept)
 
 
 def check_fading(world: World, picture: Picture) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ class Zygote:
 
     def __init__(self) -> None:
         self.started = self.killed = 0
-        self._process = subprocess.Popen(
+
+    @cached_property
+    def _process(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.faults.support.zygote"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -44,7 +48,8 @@ class Zygote:
 
     def close(self) -> None:
         """Every child that is left goes with it."""
-        self._process.communicate(timeout=30)
+        if self.started:
+            self._process.communicate(timeout=30)
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         assert self._process.stdin is not None

@@ -5,38 +5,57 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import uvloop
 
 import tidegate.host
+import tidegate.places
 import tidegate_app.commands.worker
 import tidegate_app.loading
 import tidegate_app.worker
 from examples.tinder_match import app as tinder
 from tests.faults.support import apps
 from tidegate import App, faults
+from tidegate.functions.topics import TopicDefinition
+from tidegate.host import AppDefinition, Host
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
+from tidegate.logs.kafka import KafkaLog, membership
 from tidegate.settings import Settings
-from tidegate.time.clock import Clock
+from tidegate.time.clock import Clock, SystemClock
 from tidegate_app.cli import main
 
-__all__ = ("find", "live")
+__all__ = ("find", "live", "renamed")
 
 Feed = Callable[[App], Coroutine[Any, Any, None]]
 
-LOADED = (apps, tinder, uvloop, tidegate_app.commands.worker, tidegate_app.loading, tidegate_app.worker)
+LOADED = (
+    apps,
+    tinder,
+    uvloop,
+    KafkaLog,
+    membership,
+    tidegate_app.commands.worker,
+    tidegate_app.loading,
+    tidegate_app.worker,
+)
 """What children use, imported before the process is copied."""
 
 
 def live(arguments: dict[str, Any]) -> int:
     """Run until told to stop, until the end of a bounded run, or until an error. Returns the exit status.
 
-    app: MODULE:NAME. until_end: a bounded run. log: options of the embedded log. feed: MODULE:NAME of a coroutine
-    function that runs beside the services and is given the app."""
+    app: MODULE:NAME. prefix: put before its name and those of its topics. until_end: a bounded run. log: options of
+    the embedded log. feed: MODULE:NAME of a coroutine function that runs beside the services and is given the app.
+    jumps: what befalls the clock."""
     faults.arm(faults.parse(os.environ.get("TIDEGATE_FAULTS", "")))
+    app: App = find(arguments["app"])
+    clock = JumpingClock(arguments.get("jumps") or [])
+    app.host = Host(lambda: renamed(app.define(), arguments.get("prefix", "")), clock=clock)
     if arguments.get("log"):
         _tune_log(EmbeddedOptions(**arguments["log"]))
     if arguments.get("feed"):
@@ -52,9 +71,47 @@ def find(name: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
+class JumpingClock(SystemClock):
+    """A clock that somebody sets, more than once perhaps."""
+
+    def __init__(self, jumps: list[tuple[float, float]]) -> None:
+        """`jumps`: after how many seconds of this life, by how many seconds it is off from then on."""
+        self._began, self._jumps, self._done = time.monotonic(), jumps, 0
+
+    def now(self) -> int:
+        passed = time.monotonic() - self._began
+        off = [by for after, by in self._jumps if passed >= after]
+        while self._done < len(off):
+            self._done += 1
+            faults.record("clock:jump")
+        return super().now() + (round(off[-1] * 1000) if off else 0)
+
+
+def renamed(definition: AppDefinition, prefix: str) -> AppDefinition:
+    """The same app under another name, with topics of its own: so that many can share a broker."""
+
+    def topic(known: TopicDefinition) -> TopicDefinition:
+        return replace(known, name=f"{prefix}{known.name}")
+
+    services = [
+        replace(
+            service,
+            inputs=tuple(map(topic, service.inputs)),
+            outputs={name: topic(known) for name, known in service.outputs.items()},
+        )
+        for service in definition.services
+    ]
+    return replace(
+        definition,
+        id=f"{prefix}{definition.id}",
+        services=tuple(services),
+        topics=tuple(map(topic, definition.topics)),
+    )
+
+
 def _tune_log(options: EmbeddedOptions) -> None:
     def open_log(app: str, settings: Settings, clock: Clock) -> EmbeddedLog:
-        return EmbeddedLog(tidegate.host.data_directory(app, settings), options=options, clock=clock.now)
+        return EmbeddedLog(tidegate.places.data_directory(app, settings), options=options, clock=clock.now)
 
     tidegate.host.open_log = open_log
 

@@ -1,4 +1,4 @@
-"""One data directory, the lives that workers lead in it, and what they leave behind."""
+"""A log, the lives that workers lead on it, and what they leave behind. `embedded` and `kafka` say which log it is."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import asyncio
 import os
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from tests.faults.support.processes import Life, Zygote
-from tests.faults.support.worker import find
+from tests.faults.support.worker import find, renamed
 from tidegate import App
 from tidegate.engine.plan import Plan
-from tidegate.logs.base import LogRecord, NewRecord, TopicPartition
-from tidegate.logs.embedded import EmbeddedLog, LogObserver
-from tidegate.state.layout import PROCESSING, TIMER, prefix_range, unpack_due
+from tidegate.logs.base import Log, LogRecord, NewRecord, Reader, TopicPartition, TopicSpec
+from tidegate.state.base import StorePosition
+from tidegate.state.layout import PROCESSING, TIMER, unpack_due
 from tidegate.state.rocksdb import RocksStore
 
-__all__ = ("KILLED", "Picture", "World")
+__all__ = ("EAGER", "KILLED", "Picture", "StoreCopy", "World", "random_seed", "read_all")
 
 T = TypeVar("T")
 KILLED = -9
@@ -40,14 +41,28 @@ EAGER = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreCopy:
+    """What a local store holds."""
+
+    content: Mapping[bytes, bytes]
+    position: StorePosition | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Picture:
-    """The content of a data directory while no worker runs."""
+    """What is in the log and in the stores while no worker runs. Topics go by the names that the app declares."""
 
     topics: Mapping[TopicPartition, Sequence[LogRecord]]
     ends: Mapping[TopicPartition, int]
     stores: Mapping[str, Mapping[bytes, bytes]]
     """By the task's id."""
+    left: Mapping[str, Sequence[StoreCopy]]
+    """By the task's id, the stores that its former owners left behind."""
     plan: Plan
+    real: Mapping[str, str]
+    """The topics' names in the log."""
+    undecided: Sequence[TopicPartition] = ()
+    """Where a transaction is left open."""
 
     def partitions(self, topic: str) -> list[Sequence[LogRecord]]:
         return [records for source, records in sorted(self.topics.items()) if source.topic == topic]
@@ -68,12 +83,21 @@ class Picture:
         return found
 
 
-class World:
+class World(ABC):
+    prefix = ""
+    """Before the names of the app and its topics, where others use the same log."""
+    points: Sequence[str]
+    """The fault points that a worker passes on this log."""
+    flags: Mapping[str, Any] = {}
+    """Settings that decide how topics are made."""
+
     def __init__(self, directory: Path, zygote: Zygote, app: str, seed: int, **environment: str) -> None:
         """`app`: MODULE:NAME."""
         self.directory, self._zygote, self.app, self.seed = directory, zygote, app, seed
         self.environment = {**EAGER, **environment, "TIDEGATE_DATA": str(directory / "data")}
         self.log_options: dict[str, Any] = {}
+        self.jumps: list[tuple[float, float]] = []
+        """What befalls the clocks of workers: after how many seconds of a life they are off by how many."""
         self.lives: list[Life] = []
         self._faults, self._notes = directory / "faults", directory / "notes"
         self._acknowledged = directory / "acknowledged"
@@ -87,15 +111,30 @@ class World:
 
     @property
     def data(self) -> Path:
-        """Where the app keeps its log and, below `stores`, its state."""
-        return self.directory / "data" / self.definition.define().id
+        """Where the app keeps what it keeps on disk."""
+        return self.directory / "data" / f"{self.prefix}{self.definition.define().id}"
+
+    @abstractmethod
+    def new_log(self) -> Log:
+        """A way to the log, not started."""
+
+    @abstractmethod
+    def owners(self) -> list[Path]:
+        """The directories below which workers keep stores."""
 
     # -- lives -------------------------------------------------------------------------------------------------------
     def live(
         self, faults: str = "", *, until_end: bool = True, feed: str = "", environment: Mapping[str, str] | None = None
     ) -> Life:
         """Start a worker."""
-        arguments = {"app": self.app, "until_end": until_end, "feed": feed, "log": self.log_options}
+        arguments = {
+            "app": self.app,
+            "prefix": self.prefix,
+            "until_end": until_end,
+            "feed": feed,
+            "log": self.log_options,
+            "jumps": self.jumps,
+        }
         variables = {
             **self.environment,
             **(environment or {}),
@@ -138,11 +177,9 @@ class World:
         raise AssertionError(self.told("timers that go by the clock do not fire"))
 
     def _clock_is_set(self) -> bool:
-        for directory in (self.data / "stores").glob("*/*"):
-            store = RocksStore(directory)
-            values = [value for _, value in store.scan(*prefix_range(TIMER))]
-            store.close()
-            if any(unpack_due(value)[0] == PROCESSING for value in values):
+        tasks = {(path.parent.name, int(path.name)) for owner in self.owners() for path in owner.glob("*/*")}
+        for newest in (self.copies(*task)[0].content for task in tasks):
+            if any(unpack_due(value)[0] == PROCESSING for key, value in newest.items() if key[:1] == TIMER):
                 return True
         return False
 
@@ -171,20 +208,30 @@ class World:
         """A failure's message, with what is needed to see it again."""
         return f"{message}\n(TIDEGATE_SEED={self.seed}, app {self.app}, faults {dict(self.struck)})"
 
-    # -- the log, while no worker runs -------------------------------------------------------------------------------
-    def with_log(self, use: Callable[[EmbeddedLog, Plan], Coroutine[Any, Any, T]]) -> T:
+    # -- the log -----------------------------------------------------------------------------------------------------
+    def with_log(self, use: Callable[[Log, Plan], Coroutine[Any, Any, T]]) -> T:
+        """An embedded log has one owner at a time: there this is for when no worker runs."""
+
         async def run() -> T:
-            log = EmbeddedLog(self.data)
+            log = self.new_log()
             await log.start()
             try:
-                definition = self.definition.define()
-                settings = definition.resolve().settings
-                plan = Plan(definition.id, definition.services, definition.topics, settings, await log.topics())
-                return await use(log, plan)
+                return await use(log, self._plan(await log.topics()))
             finally:
                 await log.stop()
 
         return asyncio.run(run())
+
+    def _plan(self, existing: Mapping[str, TopicSpec], prefix: str | None = None) -> Plan:
+        definition = renamed(self.definition.define(), self.prefix if prefix is None else prefix)
+        settings = definition.resolve(self.flags).settings
+        return Plan(definition.id, definition.services, definition.topics, settings, existing)
+
+    def _shown(self, name: str) -> str:
+        return name.replace(self.prefix, "") if self.prefix else name
+
+    def real_name(self, plan: Plan, name: str) -> str:
+        return next(spec.name for spec in plan.specs if self._shown(spec.name) == name)
 
     def append(self, topic: str, values: Iterable[msgspec.Struct], batch: int = 50) -> None:
         """Append values as a sender would, a few in each transaction."""
@@ -197,103 +244,130 @@ class World:
     ) -> None:
         """Append keys and values as they are; the partition is the key's unless it is named."""
 
-        async def use(log: EmbeddedLog, plan: Plan) -> None:
+        async def use(log: Log, plan: Plan) -> None:
             await log.create(plan.specs)
+            real = self.real_name(plan, topic)
             writer = await log.writer()
             for start in range(0, len(rows), batch):
                 records: dict[TopicPartition, list[NewRecord]] = {}
                 for key, value, partition in rows[start : start + batch]:
-                    place = plan.topics[topic].partition_for(key or b"") if partition is None else partition
-                    records.setdefault(TopicPartition(topic, place), []).append((key, value, 0, ()))
+                    place = plan.topics[real].partition_for(key or b"") if partition is None else partition
+                    records.setdefault(TopicPartition(real, place), []).append((key, value, 0, ()))
                 await writer.append(records)
 
         self.with_log(use)
 
     def place_of(self, topic: str, key: str) -> int:
         """The partition of a key."""
-        return self.with_log(lambda log, plan: _now(plan.topics[topic].partition_for(key.encode())))
+        return self.with_log(
+            lambda log, plan: _now(plan.topics[self.real_name(plan, topic)].partition_for(key.encode())),
+        )
 
     def look(self) -> Picture:
         """Everything that is in the log and in the stores."""
 
-        async def use(log: EmbeddedLog, plan: Plan) -> Picture:
+        async def use(log: Log, plan: Plan) -> Picture:
+            real = {self._shown(spec.name): spec.name for spec in plan.specs}
             sources = [TopicPartition(spec.name, n) for spec in plan.specs for n in range(spec.partitions)]
-            topics = {source: await _read(log, source) for source in sources}
-            ends = await log.end_offsets(sources)
-            return Picture(topics=topics, ends=ends, stores=self._stores(plan), plan=plan)
+            undecided = await self.undecided(log, sources)
+            topics, ends = await self.read(log, sources), await log.end_offsets(sources)
+            shown = {source: TopicPartition(self._shown(source.topic), source.partition) for source in sources}
+            existing = {self._shown(name): spec for name, spec in (await log.topics()).items() if name in real.values()}
+            stores = {self._shown(task.id): self.copies(task.definition.name, task.number) for task in plan.tasks}
+            return Picture(
+                topics={shown[source]: records for source, records in topics.items()},
+                ends={shown[source]: end for source, end in ends.items()},
+                stores={task: copies[0].content if copies else {} for task, copies in stores.items()},
+                left={task: copies[1:] for task, copies in stores.items()},
+                plan=self._plan(existing, prefix=""),
+                real=real,
+                undecided=undecided,
+            )
 
         return self.with_log(use)
 
+    async def read(self, log: Log, sources: Sequence[TopicPartition]) -> Mapping[TopicPartition, Sequence[LogRecord]]:
+        """The committed records of these partitions."""
+        return await read_all(log, sources)
+
+    async def undecided(self, log: Log, sources: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The partitions in which a transaction is left open. A log that lives in one process has none."""
+        return []
+
     def observed(self, topic: str) -> int:
         """How many records of a topic are committed, seen from beside a worker that runs."""
-
-        async def look() -> int:
-            observer = LogObserver(self.data)
-            await observer.start()
-            try:
-                sources = [TopicPartition(topic, n) for n in range((await observer.topics())[topic].partitions)]
-                return sum([len(await _read(observer, source)) for source in sources])
-            finally:
-                await observer.stop()
-
-        return asyncio.run(look())
+        return sum(map(len, self.topics(topic)))
 
     def topics(self, name: str) -> list[Sequence[LogRecord]]:
         """The records of one topic, by partition."""
 
-        async def use(log: EmbeddedLog, plan: Plan) -> list[Sequence[LogRecord]]:
-            partitions = (await log.topics())[name].partitions
-            return [await _read(log, TopicPartition(name, number)) for number in range(partitions)]
+        async def use(log: Log, plan: Plan) -> list[Sequence[LogRecord]]:
+            real = self.real_name(plan, name)
+            sources = [TopicPartition(real, number) for number in range((await log.topics())[real].partitions)]
+            found = await self.read(log, sources)
+            return [found[source] for source in sources]
 
         return self.with_log(use)
-
-    def clean(self) -> None:
-        """Compact all that can be compacted."""
-
-        async def use(log: EmbeddedLog, plan: Plan) -> None:
-            await log.clean()
-
-        self.with_log(use)
 
     def recreate(self, name: str) -> None:
         """Delete a topic and create it anew, empty."""
 
-        async def use(log: EmbeddedLog, plan: Plan) -> None:
-            spec = (await log.topics())[name]
-            await log.delete([name])
+        async def use(log: Log, plan: Plan) -> None:
+            spec = (await log.topics())[self.real_name(plan, name)]
+            await log.delete([spec.name])
             await log.create([spec])
 
         self.with_log(use)
 
-    def _stores(self, plan: Plan) -> dict[str, dict[bytes, bytes]]:
-        stores = {}
-        for task in plan.tasks:
-            store = RocksStore(self.store_of(task.definition.name, task.number))
-            stores[task.id] = dict(store.scan(b"\x01", b"\xff"))
-            store.close()
-        return stores
-
-    def put_stores_on(self, directory: Path) -> None:
-        """Move the stores to another file system."""
-        shutil.move(self.data / "stores", directory / "stores")
-        (self.data / "stores").symlink_to(directory / "stores")
+    # -- local stores, while no worker runs --------------------------------------------------------------------------
+    def stores_of(self, service: str, number: int) -> list[Path]:
+        """Of all owners that a task had here."""
+        found = [owner / service / str(number) for owner in self.owners()]
+        return [path for path in found if path.exists()]
 
     def store_of(self, service: str, number: int) -> Path:
-        return self.data / "stores" / service / str(number)
+        """Of a task that had one owner only."""
+        (path,) = self.stores_of(service, number)
+        return path
+
+    def lose_stores(self) -> None:
+        """As if every worker came to another machine."""
+        for owner in self.owners():
+            shutil.rmtree(owner)
+
+    def copies(self, service: str, number: int) -> list[StoreCopy]:
+        """What a task's owners have of it, the newest first."""
+        copies = []
+        for path in self.stores_of(service, number):
+            store = RocksStore(path)
+            copies.append(StoreCopy(content=dict(store.scan(b"\x01", b"\xff")), position=store.position))
+            store.close()
+        return sorted(copies, key=lambda copy: copy.position.offset if copy.position else -1, reverse=True)
 
 
 async def _now(value: T) -> T:
     return value
 
 
-async def _read(log: EmbeddedLog | LogObserver, source: TopicPartition) -> list[LogRecord]:
+class Readable(Protocol):
+    """As much of a log as one needs to read it."""
+
+    async def start_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+    async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+    def reader(self) -> Reader: ...
+
+
+async def read_all(log: Readable, sources: Sequence[TopicPartition]) -> dict[TopicPartition, list[LogRecord]]:
+    """The committed records of these partitions."""
+    starts, ends = await log.start_offsets(sources), await log.end_offsets(sources)
+    records: dict[TopicPartition, list[LogRecord]] = {source: [] for source in sources}
     reader = log.reader()
-    starts, ends = await log.start_offsets([source]), await log.end_offsets([source])
-    reader.assign({source: starts[source]})
-    records: list[LogRecord] = []
-    while reader.position(source) < ends[source]:
-        for found in await reader.read(timeout=0):
-            records += found.records
+    reader.assign(starts)
+    while any(reader.position(source) < end for source, end in ends.items()):
+        for found in await reader.read(timeout=1):
+            records[found.source] += [record for record in found.records if record.offset < ends[found.source]]
     await reader.close()
     return records
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate import DEAD_LETTER, App, Context
-from tidegate.control.resetting import start_anew, topics_to_empty
+from tidegate.control.resetting import start_anew, topics_of, topics_to_empty
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
 from tidegate.errors import PartitionCountError
@@ -79,3 +79,19 @@ async def test_a_topic_that_stays_and_does_not_fit_is_found_before_anything_goes
     assert await log.topics() == before
     await start_anew(plan, log, stores, outputs=False, everything=True)
     assert (await log.topics())["orders"].partitions == 4
+
+
+def test_on_a_log_that_others_use_only_what_is_the_apps_own_is_its_own(plan: Plan) -> None:
+    own = {spec.name for spec in plan.specs} | {"shop.gone.changelog", "shop.gone.orders.by-key", "shop.requests"}
+    others = {
+        "strange",
+        "shopping",
+        "shop.window",  # somebody's topic, which is only called so
+        "shop.window.requests",
+        "shop.eu.control",
+        "shop.eu.split.changelog",
+        "shop.eu.bill.dead-letters",
+    }
+
+    assert topics_of(plan, own | others) == own
+    assert topics_of(plan, others) == set()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 
-from tidegate import SKIP, STOP, App, Context
+from tidegate import SKIP, STOP, App, Context, Default, ValueState
 from tidegate.errors import DefinitionError, ServiceFailedError
 from tidegate.keys import partition_of
 from tidegate.testing import AppHarness
@@ -239,3 +239,25 @@ def test_a_handler_knows_its_task() -> None:
     with AppHarness(app, partitions=3) as harness:
         harness.send(topics["events"], 1, key="k")
         assert harness.outputs("out") == [["app", "service", partition_of(b"k", 3)]]
+
+
+def test_records_go_where_their_key_belongs_whether_or_not_the_task_knows_it() -> None:
+    """With as many partitions in and out, a key that the task has state of stays in the task's own partition."""
+
+    async def handle(ctx: Context, looks: bool, seen: Annotated[ValueState[int], Default(0)]) -> None:
+        if looks:
+            seen.value += 1
+        ctx.emit("same")
+        ctx.emit("other", to="more")
+        ctx.emit("given", key=f"other than {ctx.key}")
+
+    four = {"partitions": 4}
+    app, topics = build(handle, events=four, same=four, more={"partitions": 3})
+    with AppHarness(app) as harness:
+        for number in range(40):
+            harness.send(topics["events"], number % 2 == 0, key=f"k{number}")
+        harness.send_raw(topics["events"], key=b"astray", value=b"false", partition=partition_of(b"astray", 4) ^ 1)
+        for topic, count in (("same", 4), ("more", 3)):
+            records = harness.records(topic)
+            assert len(records) == (82 if topic == "same" else 41)
+            assert all(record.partition == partition_of(record.key.encode(), count) for record in records)

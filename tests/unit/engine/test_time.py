@@ -91,8 +91,8 @@ def test_a_topic_has_its_own_source_or_the_apps() -> None:
         assert seen == [1, 2]
 
 
-def two_steps(**topic: Any) -> tuple[App, Any, Any]:
-    app = App("app")
+def two_steps(*, settings: dict[str, Any] | None = None, **topic: Any) -> tuple[App, Any, Any]:
+    app = App("app", **(settings or {}))
     start, middle = app.topic("start", **topic), app.topic("middle", **topic)
 
     @app.process(start, to=middle)
@@ -286,6 +286,38 @@ def test_a_partition_that_never_had_a_record_does_not_hold_time_back_for_ever() 
         assert harness.watermark(second) == 1999
 
 
+def test_a_sender_that_tells_its_last_time_and_its_silence_at_once_is_heard() -> None:
+    """It tells others at most once in `progress_interval`; here it falls silent before it has told its last time."""
+    app, start, second = two_steps(
+        settings={"progress_interval": 120}, watermark=Monotonic(idle_after=60), partitions=2
+    )
+    with AppHarness(app) as harness:
+        (key, *_) = keys_of(2)
+        harness.send(start, 1, key=key, timestamp=1000)
+        harness.advance(seconds=1)
+        harness.send(start, 1, key=key, timestamp=5000)
+        assert harness.watermark(second) == MIN_TIME
+        harness.advance(seconds=300)
+        assert harness.watermark(second) == 4999
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_time_does_not_depend_on_which_partition_falls_silent_first(order: tuple[int, int]) -> None:
+    app = App("app", watermark=Monotonic(idle_after=60))
+    topics = app.topic("left"), app.topic("right")
+
+    @app.process(*topics)
+    async def service(ctx: Context, event: Any) -> None: ...
+
+    with AppHarness(app) as harness:
+        for number in order:
+            harness.send(topics[number], 1, key="k", timestamp=(1000, 400)[number])
+            harness.advance(seconds=5)
+        assert harness.watermark(service) == 399
+        harness.advance(seconds=120)
+        assert harness.watermark(service) == 999
+
+
 def test_a_strategy_may_say_that_nothing_is_ever_idle() -> None:
     app, start, second = two_steps(watermark=ETERNAL, partitions=2)
     with AppHarness(app) as harness:
@@ -309,7 +341,7 @@ def test_a_partition_with_unread_records_is_not_idle() -> None:
         harness.send(left, "waiting", key="k", timestamp=200, settle=False)
         harness.send(right, "newer", key="k", timestamp=2000, settle=False)
         harness.clock.advance(3600)
-        reader = harness.engine._feeds[0].reader
+        reader = next(iter(harness.engine._feeds.values())).reader
         reader.pause([TopicPartition("left", 0)])
         harness.run(harness.engine.read_once())
         for _ in range(3):

@@ -113,6 +113,6 @@ def test_a_name_that_does_not_fit_is_refused(name: str) -> None:
 
 
 def test_the_tags_leave_zero_to_the_stores() -> None:
-    tags = (layout.MARKER, layout.KEYED, layout.TIMER, layout.QUEUE, layout.OPERATOR)
+    tags = (layout.MARKER, layout.KEYED, layout.TIMER, layout.QUEUE, layout.OPERATOR, layout.SCHEMA)
 
-    assert tags == (b"\x01", b"\x02", b"\x03", b"\x04", b"\x05")
+    assert tags == tuple(bytes((tag,)) for tag in range(1, 7))

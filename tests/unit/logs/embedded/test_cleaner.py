@@ -74,7 +74,7 @@ async def test_a_changelog_of_few_large_records_is_compacted_by_itself_too(tmp_p
             await writer.append({C0: [(b"k", os.urandom(10_000), 0, ())]})
         row = log.partition(C0).row
         await eventually(lambda: row.clean_records == 1)
-        assert row.bytes < 110_000
+        assert row.bytes < 130_000  # of 200,000; what came last need not be clean yet
 
 
 async def test_readers_and_writers_go_on_while_a_changelog_is_compacted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.logs import new, read_all, values
-from tidegate.errors import LogError, LogUnavailableError
+from tidegate.errors import LogError, LogFailedError
 from tidegate.faults import InjectedFault, arm, disarm, parse
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog
@@ -129,10 +129,10 @@ async def test_a_failed_sync_fails_every_waiting_append_and_stops_the_log(
     monkeypatch.setattr(GroupCommit, "sync", broken)
     results = await asyncio.gather(*(writer.append({A0: new(b"x")}) for writer in writers), return_exceptions=True)
 
-    assert all(isinstance(result, LogUnavailableError) and "on fire" in str(result) for result in results)
+    assert all(isinstance(result, LogFailedError) and "on fire" in str(result) for result in results)
     assert await log.end_offsets([A0]) == {A0: 0}
     monkeypatch.undo()
-    with pytest.raises(LogUnavailableError, match="on fire"):
+    with pytest.raises(LogFailedError, match="on fire"):
         await writers[0].append({A0: new(b"y")})
 
 

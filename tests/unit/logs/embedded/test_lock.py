@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.errors import LogInUseError, LogUnavailableError
+from tidegate.errors import LogFailedError, LogInUseError, LogUnavailableError
 from tidegate.logs.embedded import EmbeddedLog
 
 OWNER = """
@@ -73,7 +73,7 @@ async def test_a_directory_that_cannot_be_written_to_is_refused_with_advice() ->
 
 async def test_a_log_that_failed_to_start_holds_nothing(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("in the way of the database")
-    with pytest.raises(LogUnavailableError):
+    with pytest.raises(LogFailedError):
         await EmbeddedLog(tmp_path).start()
     (tmp_path / "log").unlink()
     log = EmbeddedLog(tmp_path)

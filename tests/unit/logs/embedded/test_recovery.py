@@ -11,7 +11,7 @@ import pytest
 from rocksdict import Options, Rdict
 
 from tests.contract.logs import ManualClock, new, read_all, values
-from tidegate.errors import LogUnavailableError
+from tidegate.errors import LogFailedError, LogUnavailableError
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
 from tidegate.logs.embedded.blocks import FORMAT_KEY, NEXT_TOPIC_KEY
@@ -134,5 +134,5 @@ async def test_damaged_data_is_an_error_and_never_a_gap(tmp_path: Path) -> None:
     damaged[middle : middle + 50] = b"\xff" * 50
     table.write_bytes(damaged)
     async with running(tmp_path) as log:
-        with pytest.raises(LogUnavailableError, match="checksum"):
+        with pytest.raises(LogFailedError, match="checksum"):
             await read_all(log, A0)

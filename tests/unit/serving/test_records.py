@@ -13,8 +13,8 @@ from tidegate.engine.plan import Plan
 from tidegate.errors import DataError, DecodeError, RecordTooLargeError
 from tidegate.keys import partition_of
 from tidegate.logs.records import Record
+from tidegate.serving.records import RecordMaker, needs_key, typed_topic
 from tidegate.time.clock import ManualClock
-from tidegate_app.records import RecordMaker, needs_key, typed_topic
 from tidegate_app.tailing import record_line
 
 NOW = 1_700_000_000_000
@@ -56,7 +56,7 @@ def plan() -> Plan:
 
 def maker(name: str, **options: Any) -> RecordMaker:
     topic = typed_topic(plan(), name)
-    return RecordMaker(topic, ManualClock(NOW), keyed=needs_key(plan(), topic), **options)
+    return RecordMaker(topic, ManualClock(NOW), keyed=needs_key(plan(), topic), largest=8 << 20, **options)
 
 
 def test_a_value_is_kept_as_it_was_written_and_keyed_by_its_topic() -> None:
@@ -153,7 +153,7 @@ def test_what_is_no_record_is_refused(line: bytes) -> None:
     [("likes", b"ann", b'{"who":"ann"}'), ("raw", b"k", b"\xff\x00"), ("raw", b"\xfe", b"plain")],
 )
 def test_what_tail_prints_can_be_sent_again(topic: str, key: bytes, value: bytes) -> None:
-    record = Record(9, 3, key, value, (("h", b"1"), ("h", b"\xff")))
+    record = Record(key, value, 3, (("h", b"1"), ("h", b"\xff")), 9)
     line = orjson.dumps(record_line(record, 2))
 
     assert maker(topic, envelopes=True).make(line)[1:] == (key, value, 3, [("h", b"1"), ("h", b"\xff")])

@@ -1,0 +1,17 @@
+"""Which of the engine's fault points a worker passes depends on its log, and on whether it takes checkpoints."""
+
+from __future__ import annotations
+
+from tidegate.faults import POINTS
+
+__all__ = ("OF_CHECKPOINTS", "ON_EMBEDDED", "ON_KAFKA")
+
+_OF_KAFKA = {point for point in POINTS if point.startswith(("transaction.", "group."))}
+_OF_EMBEDDED = {point for point in POINTS if point.startswith("log.")}
+
+OF_CHECKPOINTS = sorted(point for point in POINTS if point.startswith(("snapshot.", "leader.", "recovery.fetch")))
+"""Those of checkpoints, on any log: `test_checkpoints` brings workers there."""
+_ELSEWHERE = {*OF_CHECKPOINTS, *(point for point in POINTS if point.startswith(("restore.", "state.migrating")))}
+"""An ordinary life passes none of these; restores and migrations have tests of their own (`test_cli_savepoints`)."""
+ON_EMBEDDED = sorted(POINTS.keys() - _OF_KAFKA - _ELSEWHERE)
+ON_KAFKA = sorted(POINTS.keys() - _OF_EMBEDDED - _ELSEWHERE)

@@ -1,0 +1,98 @@
+"""Checkpoints under kill -9, at every step of tasks and leader: what is complete is whole, and nothing else suffers."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from tests.faults.conftest import NewWorld
+from tests.faults.support import oracle
+from tests.faults.support.feed import entries
+from tests.faults.support.points import OF_CHECKPOINTS
+from tests.faults.support.world import KILLED, World
+from tidegate.checkpoints.reader import open_checkpoint
+from tidegate.checkpoints.storage import CheckpointStorage
+
+COUNT = 300
+OFTEN = {"TIDEGATE_CHECKPOINT_INTERVAL": "0.05", "TIDEGATE_TEST_TOIL": "0.0003"}
+AT_START = {"leader.starting", "leader.started"}
+"""A worker passes these once."""
+WHEN_RESTORING = {"recovery.fetching", "recovery.fetched"}
+QUICK = {"snapshot.uploading", "leader.begun", "leader.completed"}
+"""The others are for `make faults`."""
+
+
+def storage_of(world: World) -> CheckpointStorage:
+    return CheckpointStorage(str(world.data.parent), world.data.name)
+
+
+def complete(world: World) -> list[int]:
+    """The complete checkpoints, each of which is whole."""
+    storage = storage_of(world)
+    found = storage.checkpoints()
+    for epoch in found:
+        open_checkpoint(storage, epoch).verify()
+    return found
+
+
+def wait_for_checkpoints(world: World, count: int) -> None:
+    """Let the worker that lives take some more."""
+    storage = storage_of(world)
+    newest = max(storage.checkpoints(), default=0)
+    deadline = time.monotonic() + 60
+    while max(storage.checkpoints(), default=0) < newest + count:
+        assert time.monotonic() < deadline, world.told(world.lives[-1].output[-3000:])
+        time.sleep(0.02)
+
+
+def lose_stores(world: World) -> None:
+    for directory in world.owners():
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def finish(world: World) -> None:
+    """Without local state: whatever the kill has left in the storage must do, or the changelogs."""
+    lose_stores(world)
+    world.drain()
+    oracle.check_chained(world, world.look())
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(point, marks=() if point in QUICK else pytest.mark.slow) for point in OF_CHECKPOINTS]
+)
+def test_a_kill_at_any_step_leaves_whole_checkpoints_or_none(new_world: NewWorld, seed: int, point: str) -> None:
+    world = new_world("chained", **OFTEN)
+    world.append("entries", entries(seed, COUNT, in_order=True))
+    if point in WHEN_RESTORING:
+        first = world.live(until_end=False)
+        wait_for_checkpoints(world, 2)
+        first.kill()
+        first.wait()
+        lose_stores(world)
+    visit = 1 if point in AT_START | WHEN_RESTORING else 3
+    life = world.live(f"{point}:kill@{visit}", until_end=False)
+    assert life.wait() == KILLED, world.told(life.output)
+    assert world.struck.total() == 1, world.told("something else killed the worker")
+    complete(world)
+
+    again = world.live(until_end=False)
+    wait_for_checkpoints(world, 2)
+    again.kill()
+    again.wait()
+    assert complete(world)
+    finish(world)
+
+
+def test_a_worker_killed_again_and_again_restores_from_its_checkpoints(new_world: NewWorld, seed: int) -> None:
+    """Each life begins without local state, and is killed somewhere in a checkpoint."""
+    world = new_world("chained", **OFTEN)
+    world.append("entries", entries(seed, COUNT, in_order=True))
+    for number, point in enumerate(("snapshot.writing", "snapshot.uploaded", "leader.reported", "leader.deciding")):
+        life = world.live(f"{point}:kill@{8 + number}", until_end=False)
+        assert life.wait() == KILLED, world.told(life.output)
+        complete(world)
+        lose_stores(world)
+    assert world.struck.total() == 4
+    finish(world)

@@ -1,0 +1,97 @@
+"""What an app sends from outside of its services, on a broker; and the positions that Kafka's own tools read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from tests.integration.commands import lines
+from tests.integration.kafka.projects import KafkaProject
+from tidegate_app.kafka.plugin import SharedKafka
+
+SENDER = """
+import asyncio
+
+from tidegate import App, Context, ValueState
+from tidegate.errors import RecordTooLargeError
+
+app = App("{app}", kafka_max_request_bytes=50_000)
+words = app.topic("{app}-words", value_type=str, key=lambda word: word[:3])
+
+@app.process(words)
+async def keep(ctx: Context, word: str, kept: ValueState[list]) -> None:
+    kept.value = [*(kept.value or []), word]
+
+@app.task
+async def send() -> None:
+    await asyncio.gather(*(words.send(value=f"{{n % 5:03}}-{{n}}") for n in range(500)))
+    await words.send_many(f"{{n % 5:03}}-many-{{n}}" for n in range(200))
+    try:
+        await words.send_many(["000-bad", "0" * 60_000])
+    except RecordTooLargeError as error:
+        print("refused:", error, flush=True)
+    await words.send_many(["000-after"])
+    print("sent", flush=True)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, kafka: SharedKafka) -> Iterator[KafkaProject]:
+    made = KafkaProject(tmp_path, kafka.url)
+    yield made
+    made.close()
+
+
+def test_single_values_keep_their_order_and_many_come_together_or_not_at_all(project: KafkaProject) -> None:
+    app = project.app
+    (project.directory / "sender.py").write_text(SENDER.format(app=app))
+    with project.worker("sender.py") as worker:
+        worker.wait_for("sent")
+        assert "refused: " in worker.stdout
+        project.json("tail", "sender.py", f"{app}-words", "--from-beginning", "--count", "701")
+    found = project.json("tail", "sender.py", f"{app}-words", "--until-end")
+    values = [line["value"] for line in found]
+    assert len(values) == 701
+    assert set(Counter(values).values()) == {1}
+    assert "000-bad" not in values
+    for key in (f"{number:03}" for number in range(5)):
+        single = [int(value[4:]) for value in values if value.startswith(key) and value[4:].isdecimal()]
+        assert single == sorted(single)
+        assert len(single) == 100
+        many = [value for value in values if value.startswith(f"{key}-many-")]
+        assert [int(value.rpartition("-")[2]) for value in many] == [n for n in range(200) if f"{n % 5:03}" == key]
+
+
+async def test_the_positions_of_each_service_are_there_for_tools_that_watch_lag(
+    project: KafkaProject, kafka: SharedKafka
+) -> None:
+    project.greet(f"n{number}" for number in range(100))
+    project.run("send", "hello.py", project.topic("notes"), stdin=lines({"who": number} for number in range(20)))
+    project.run("worker", "hello.py", "--until-end")
+
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.address)
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.address)
+    await admin.start()
+    await consumer.start()
+    try:
+        between = f"pad.{project.topic('notes')}.by-key"
+        inputs = {
+            "greeter": project.topic("greetings"),
+            between: project.topic("notes"),
+            "pad": f"{project.app}.{between}",
+        }
+        for service, topic in inputs.items():
+            published = await admin.list_consumer_group_offsets(f"{project.app}.{service}")
+            ends = await consumer.end_offsets([TopicPartition(topic, number) for number in range(4)])
+            assert {source: known.offset for source, known in published.items()} == ends
+
+        project.run("reset", "hello.py", "--yes")
+        assert await admin.list_consumer_group_offsets(f"{project.app}.greeter") == {}
+    finally:
+        await consumer.stop()
+        await admin.close()

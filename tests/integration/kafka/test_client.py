@@ -1,0 +1,50 @@
+"""Connections that end under those who use them, on the loop that workers run on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import uvloop
+from aiokafka.errors import NodeNotReadyError
+from aiokafka.protocol.metadata import MetadataRequest
+
+from tidegate.logs.kafka.client import Client
+from tidegate.logs.kafka.connecting import addresses_of, client_options
+from tidegate.settings import KafkaSettings
+from tidegate_app.kafka.plugin import SharedKafka
+
+
+class _Closed:
+    """A writer whose transport uvloop has closed, before anybody was told: for a moment there is such a one."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError(f"unable to perform operation on {self._writer.transport}; the handler is closed")
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def test_a_connection_that_was_closed_under_its_sender_is_made_anew(kafka: SharedKafka) -> None:
+    """uvloop raises RuntimeError then, which aiokafka does not expect: whoever sends must get an error of Kafka's."""
+
+    async def main() -> tuple[Any, Any]:
+        client = Client(**client_options(addresses_of(kafka.url), KafkaSettings()))
+        await client.bootstrap()
+        try:
+            (node,) = [broker.nodeId for broker in client.cluster.brokers()]
+            request = MetadataRequest([], allow_auto_topic_creation=False)
+            before = await client.send(node, request, group="lane")
+            connection = client._conns[node, "lane"]
+            connection._writer = _Closed(connection._writer)
+            with pytest.raises(NodeNotReadyError, match="was closed"):
+                await client.send(node, request, group="lane")
+            return before, await client.send(node, request, group="lane")
+        finally:
+            await client.close()
+
+    before, after = uvloop.run(main())
+    assert before.brokers == after.brokers

@@ -1,0 +1,171 @@
+"""The log while its broker is away: killed and restarted, or halted so that nothing answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.contract.logs import new, read_all, values
+from tidegate.errors import FencedError, LogUnavailableError
+from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec
+from tidegate.logs.kafka import KafkaLog
+from tidegate.settings import KafkaSettings
+from tidegate_app.kafka.broker import Broker
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+@pytest.fixture(scope="module")
+def module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("outages"))
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture
+def broker(module_broker: Broker) -> Iterator[Broker]:
+    """Not to be shared with other modules: it is killed and halted. It runs again when a test has ended."""
+    yield module_broker
+    module_broker.resume()
+    module_broker.start()
+
+
+@asynccontextmanager
+async def opened(broker: Broker, **settings: float) -> AsyncIterator[KafkaLog]:
+    log = KafkaLog(broker.url, KafkaSettings(**settings))  # type: ignore[arg-type]  # numbers all
+    await log.start()
+    try:
+        await log.delete(["a"])
+        await log.create([TopicSpec(name="a", partitions=2)])
+        yield log
+    finally:
+        await log.stop()
+
+
+async def test_appending_and_reading_stall_while_the_broker_is_killed_and_go_on_when_it_is_back(broker: Broker) -> None:
+    async with opened(broker) as log:
+        writer, other = await log.writer("w"), await log.writer()
+        reader = log.reader()
+        reader.assign({A0: 0, A1: 0})
+        read: list[bytes | None] = []
+        number, under_way = 0, asyncio.Event()
+
+        async def append() -> None:
+            nonlocal number, writer
+            while number < 60:
+                if number == 20:
+                    under_way.set()
+                try:
+                    await writer.append({A0: new(b"%d" % number)})
+                except LogUnavailableError:  # nobody knows whether it was committed
+                    writer = await log.writer("w")
+                    if values(await read_all(log, A0))[number:] == []:
+                        await writer.append({A0: new(b"%d" % number)})
+                await other.append({A1: new(b"%d" % number)})
+                number += 1
+
+        async def keep_reading() -> None:
+            while len(read) < 120:
+                for batch in await reader.read(timeout=1):
+                    read.extend(values(batch.records))
+
+        appending, reading = asyncio.create_task(append()), asyncio.create_task(keep_reading())
+        await under_way.wait()
+        await asyncio.to_thread(broker.kill)
+        reached = number
+        await asyncio.sleep(1)
+        assert number <= reached + 1 < 60, "it stalls"
+        await asyncio.to_thread(broker.start)
+        await asyncio.wait_for(asyncio.gather(appending, reading), 60)
+
+        expected = [b"%d" % number for number in range(60)]
+        assert values(await read_all(log, A0)) == values(await read_all(log, A1)) == expected
+        assert sorted(read, key=str) == sorted([*expected, *expected], key=str)
+
+
+async def test_an_append_that_stays_without_answer_fails_in_time_and_its_writer_closes_at_once(broker: Broker) -> None:
+    async with opened(broker, kafka_transaction_timeout=2) as log:
+        writer = await log.writer("w")
+        await writer.append({A0: new(b"before")})
+        await asyncio.to_thread(broker.pause)
+
+        started = time.monotonic()
+        with pytest.raises(LogUnavailableError, match="'w'"):
+            await writer.append({A0: new(b"1"), A1: new(b"1")})
+        failed = time.monotonic()
+        await writer.close()
+        closed = time.monotonic()
+
+        assert 1.5 < failed - started < 4
+        assert closed - failed < 0.5
+        await asyncio.to_thread(broker.resume)
+        await (await log.writer("w")).append({A0: new(b"after")})
+        await log.writer("w")
+        assert values(await read_all(log, A0)) in ([b"before", b"after"], [b"before", b"1", b"after"])
+        assert len(await read_all(log, A1)) == len(await read_all(log, A0)) - 2
+
+
+async def test_when_the_answer_to_the_commit_is_lost_the_successor_finds_all_of_it_or_nothing(broker: Broker) -> None:
+    async with opened(broker, kafka_transaction_timeout=2) as log:
+        writer = await log.writer("w")
+
+        def halt(_: object) -> dict[TopicPartition, list[NewRecord]]:
+            assert broker.pause()
+            return {}
+
+        with pytest.raises(LogUnavailableError):
+            await writer.append({A0: new(b"1"), A1: new(b"1")}, halt)
+        await asyncio.to_thread(broker.resume)
+        await log.writer("w")
+        first, second = values(await read_all(log, A0)), values(await read_all(log, A1))
+        assert first == second
+        assert first in ([], [b"1"])
+        with pytest.raises(FencedError):
+            await writer.append({A0: new(b"zombie")})
+
+
+async def test_a_failed_append_aborts_quickly_even_if_nobody_answers(broker: Broker) -> None:
+    async with opened(broker) as log:
+        writer = await log.writer("w")
+
+        def fail(_: object) -> dict[TopicPartition, list[NewRecord]]:
+            assert broker.pause()
+            raise ZeroDivisionError
+
+        started = time.monotonic()
+        with pytest.raises(ZeroDivisionError):
+            await writer.append({A0: new(b"1")}, fail)
+        assert time.monotonic() - started < 3
+        await asyncio.to_thread(broker.resume)
+        await log.writer("w")
+        assert values(await read_all(log, A0)) == []
+
+
+async def test_stopping_takes_a_moment_even_if_nobody_answers(broker: Broker) -> None:
+    before = asyncio.all_tasks()
+    log = KafkaLog(broker.url, KafkaSettings())
+    await log.start()
+    await log.delete(["a"])
+    await log.create([TopicSpec(name="a", partitions=2)])
+    writer, reader = await log.writer("w"), log.reader()
+    await writer.append({A0: new(b"1")})
+    reader.assign({A0: 0, A1: 0})
+    await reader.read(timeout=5)
+    await asyncio.to_thread(broker.pause)
+    appending = asyncio.create_task(writer.append({A0: new(b"2")}))
+    await asyncio.sleep(0.2)
+    appending.cancel()
+    await asyncio.wait([appending])
+
+    started = time.monotonic()
+    await writer.close()
+    await log.stop()
+
+    assert time.monotonic() - started < 6
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before

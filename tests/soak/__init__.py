@@ -1,0 +1,1 @@
+"""Hours of bad luck: `make soak MINUTES=30`."""

@@ -1,0 +1,32 @@
+"""Apps that ran: what tests of readers read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidegate import App
+from tidegate.host import Host
+
+__all__ = ("Sent", "ran")
+
+Sent = tuple[Any, Iterable[Any]]
+"""A topic and values for it."""
+
+
+def ran(app: App, flags: Mapping[str, Any], *sent: Sent) -> None:
+    """Send these, let the services handle everything that is there, and stop."""
+    asyncio.run(_ran(app, flags, sent))
+
+
+async def _ran(app: App, flags: Mapping[str, Any], sent: Iterable[Sent]) -> None:
+    app.host = Host(app.define, flags=flags)
+    await app.host.start()
+    for topic, values in sent:
+        await app.send_many(topic, values)
+    await app.host.stop()
+    bounded = Host(app.define, flags=flags, until_end=True)
+    await bounded.start()
+    await bounded.run()
+    await bounded.stop()

@@ -1,0 +1,266 @@
+"""Jobs: exactly once into plain Parquet, whatever dies in between; bad records aside; and back into a topic."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow.dataset as ds
+import pytest
+
+from tests.spark.support import ran
+from tidegate import App, Context, EventTime
+from tidegate_app.kafka.plugin import SharedKafka
+from tidegate_spark import Job, Table, ToTopic, job, read_table, read_topic, run_job, source
+from tidegate_spark.errors import JobDefinitionError, JobFailedError, NoTableError
+from tidegate_spark.jobs.committing import TableWriter
+from tidegate_spark.jobs.contract import find_jobs
+from tidegate_spark.jobs.files import Files
+from tidegate_spark.jobs.status import look
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DAY = 86_400_000
+
+
+class Sale(msgspec.Struct):
+    id: int
+    what: str
+    at: int
+
+
+class Total(msgspec.Struct):
+    what: str
+    count: int
+
+
+class Shop:
+    def __init__(self, sale: Any = Sale, id: str = "") -> None:
+        self.id = id or f"s{uuid.uuid4().hex[:8]}"
+        self.app = App(self.id, partitions=2, time=EventTime("at"))
+        self.sales = self.app.topic(f"{self.id}-sales", value_type=sale, key="what")
+        self.totals = self.app.topic(f"{self.id}-totals", value_type=Total, key="what", time=EventTime())
+        self.raw = self.app.topic(f"{self.id}-raw", value_type=bytes, time=EventTime())
+
+        @self.app.process(self.totals)
+        async def seen(ctx: Context, total: Total) -> None: ...
+
+        @job(inputs=self.sales, outputs=Table("sales"))
+        def collect(sales: DataFrame) -> DataFrame:
+            """Every sale."""
+            return sales.select("value.*", "event_time", "partition", "offset")
+
+        @job(inputs=source(self.sales, watermark=None), outputs=Table("counts", key="what", date=None))
+        def counts(sales: DataFrame) -> DataFrame:
+            return sales.groupBy("value.what").count()
+
+        @job(inputs=Table("counts", key="what"), outputs=ToTopic(self.totals, key="what", id=("what", "count")))
+        def publish(counts: DataFrame) -> DataFrame:
+            return counts.select("what", "count")
+
+        self.collect, self.counts, self.publish = collect, counts, publish
+
+
+def sales(*ids: int) -> list[Sale]:
+    return [Sale(id=n, what=f"w{n % 3}", at=1_700_000_000_000 + n * DAY // 4) for n in ids]
+
+
+def by_pyarrow(flags: dict[str, Any], shop: Shop, table: str) -> list[dict[str, Any]]:
+    """As a reader sees it who knows nothing of Spark."""
+    found: list[dict[str, Any]] = (
+        ds.dataset(Path(flags["data"]) / shop.id / "tables" / table, partitioning="hive").to_table().to_pylist()
+    )
+    return found
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def flags(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    if request.param == "embedded":
+        return {"data": tmp_path}
+    broker: SharedKafka = request.getfixturevalue("kafka")
+    return {"data": tmp_path, "broker": broker.url}
+
+
+def test_jobs_go_on_where_they_were_and_add_each_record_once(spark: SparkSession, flags: dict[str, Any]) -> None:
+    shop = Shop()
+    told: list[Any] = []
+    for first in (0, 30):
+        ran(shop.app, flags, (shop.sales, sales(*range(first, first + 30))))
+        for each in (shop.collect, shop.counts):
+            run_job(spark, shop.app, each, once=True, flags=flags, progress=told.append)
+
+    rows = by_pyarrow(flags, shop, "sales")
+    assert sorted(row["id"] for row in rows) == list(range(60))
+    assert {row["date"] for row in rows} == {row["event_time"].date().isoformat() for row in rows}
+    assert sorted(row.id for row in read_table(spark, shop.app, "sales", flags=flags).collect()) == list(range(60))
+    expected = Counter(sale.what for sale in sales(*range(60)))
+    assert {row["what"]: row["count"] for row in by_pyarrow(flags, shop, "counts")} == expected
+    assert [(each.job, each.rows) for each in told if each.output == "sales"] == [("collect", 30)] * 2
+
+    run_job(spark, shop.app, shop.publish, once=True, flags=flags)
+    run_job(spark, shop.app, shop.publish, once=True, flags=flags)  # as after a crash: all comes again
+    sent = read_topic(spark, shop.app, shop.totals.name, flags=flags).collect()
+    assert {row.key: row.value["count"] for row in sent} == expected
+    ids = Counter(bytes(header.value) for row in sent for header in row.headers if header.key == "tidegate-id")
+    assert sorted(ids.values()) == [2, 2, 2]  # by its id one can tell that it came before
+
+
+async def test_status_tells_how_far_jobs_are(spark: SparkSession, tmp_path: Path) -> None:
+    import asyncio
+
+    shop, flags = Shop(), {"data": tmp_path}
+    await asyncio.to_thread(ran, shop.app, flags, (shop.sales, sales(*range(10))))
+    before = await look(shop.app, [shop.collect], flags)
+    await asyncio.to_thread(run_job, spark, shop.app, shop.collect, once=True, flags=flags)
+    after = await look(shop.app, [shop.collect], flags)
+
+    assert before[0]["batches"] == 0
+    assert before[0]["behind"] >= 10
+    assert [(row["output"], row["batches"], row["behind"]) for row in after] == [
+        ("sales", 1, 0),
+        ("quarantine_collect", 1, 0),
+    ]
+    assert after[0]["files"] > 1
+    assert after[1]["files"] == 0
+
+
+def test_bad_records_go_into_quarantine_and_the_rest_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    shop, flags = Shop(), {"data": tmp_path}
+    ran(shop.app, flags, (shop.raw, [b'{"id":1,"what":"a","at":5}', b"broken", b'{"id":2}']))
+    typed = App(shop.id)
+    topic = typed.topic(shop.raw.name, value_type=Sale, time=EventTime("at"))
+
+    @job(inputs=topic, outputs=Table("good"))
+    def sift(frame: DataFrame) -> DataFrame:
+        return frame.select("value.*", "event_time")
+
+    run_job(spark, typed, sift, once=True, flags=flags)
+
+    assert [row["id"] for row in by_pyarrow(flags, shop, "good")] == [1]
+    bad = by_pyarrow(flags, shop, "quarantine_sift")
+    assert {(row["topic"], row["raw"], row["error"]) for row in bad} == {
+        (topic.name, b"broken", "it is not JSON of the declared type"),
+        (topic.name, b'{"id":2}', "the field what is missing"),
+    }
+
+
+class Wider(msgspec.Struct):
+    id: int
+    what: str
+    at: int
+    price: float = 1.5
+
+
+def test_a_field_that_is_added_does_not_break_the_tables(spark: SparkSession, tmp_path: Path) -> None:
+    flags = {"data": tmp_path}
+    old = Shop()
+    ran(old.app, flags, (old.sales, sales(*range(6))))
+    for each in (old.collect, old.counts):
+        run_job(spark, old.app, each, once=True, flags=flags)
+    new = Shop(Wider, old.id)
+    wide = [Wider(id=n, what="new", at=1_700_000_000_000, price=2.5) for n in (6, 7)]
+    ran(new.app, flags, (new.sales, wide), (old.sales, []))
+    for each in (new.collect, new.counts):
+        run_job(spark, new.app, each, once=True, flags=flags)
+
+    rows = {row.id: row.price for row in read_table(spark, new.app, "sales", flags=flags).collect()}
+    assert rows == {**dict.fromkeys(range(6)), 6: 2.5, 7: 2.5}  # null: the column is younger than the row
+    assert {row["id"] for row in by_pyarrow(flags, new, "sales")} == set(range(8))
+    assert {row["what"]: row["count"] for row in by_pyarrow(flags, new, "counts")} == {
+        "w0": 2, "w1": 2, "w2": 2, "new": 2,
+    }  # fmt: skip
+    again = read_topic(spark, new.app, new.sales.name, flags=flags).where("value.id < 6").collect()
+    assert {row.value.price for row in again} == {1.5}  # records without it have the default
+
+
+def test_a_checkpoint_that_is_gone_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    shop, flags = Shop(), {"data": tmp_path}
+    ran(shop.app, flags, (shop.sales, sales(1)))
+    run_job(spark, shop.app, shop.collect, once=True, flags=flags)
+    shutil.rmtree(tmp_path / shop.id / "tables" / "_jobs")
+
+    with pytest.raises(JobFailedError, match="would lose records or double them"):
+        run_job(spark, shop.app, shop.collect, once=True, flags=flags)
+    assert [row["id"] for row in by_pyarrow(flags, shop, "sales")] == [1]
+
+
+class Stopped(Exception):
+    """As if the driver had died here."""
+
+
+class Dying(Files):
+    """A file system whose user dies at the n-th move."""
+
+    def __init__(self, spark: SparkSession, root: str, at: int) -> None:
+        super().__init__(spark, root)
+        self._left = at
+
+    def move(self, source: str, target: str) -> None:
+        if self._left == 0:
+            raise Stopped
+        self._left -= 1
+        super().move(source, target)
+
+
+@pytest.mark.parametrize("key", [(), ("id",)], ids=["added to", "keyed"])
+def test_a_batch_that_is_committed_again_after_a_death_is_there_once(
+    spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
+) -> None:
+    frame = spark.createDataFrame([(n, f"2024-01-0{n % 4 + 1}") for n in range(20)], "id int, day string")
+    table, path = Table("t", key=key, date="day"), str(tmp_path / "t")
+    TableWriter(Files(spark, path), table, path).commit(frame.where("id < 4"), 0, "q")
+    for death in range(12):
+        try:
+            TableWriter(Dying(spark, path, death), table, path).commit(frame.where("id >= 4"), 1, "q")
+        except Stopped:
+            seen = ids(tmp_path)
+            assert len(seen) == len(set(seen))
+            assert {0, 1, 2, 3} <= set(seen)
+        else:
+            break
+
+    assert death >= 3  # it has died on the way
+    assert sorted(ids(tmp_path)) == list(range(20))
+
+
+def ids(directory: Path) -> list[int]:
+    return [row["id"] for row in ds.dataset(directory / "t", partitioning="hive").to_table().to_pylist()]
+
+
+def test_a_table_that_nobody_has_written_is_an_error_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NoTableError, match="run the job that writes it first"):
+        read_table(spark, Shop().app, "nothing", flags={"data": tmp_path})
+
+
+def test_what_is_no_job_is_refused_where_it_is_declared() -> None:
+    shop = Shop()
+    with pytest.raises(JobDefinitionError, match="inputs are topics"):
+        job("x", inputs="sales", outputs=Table("t"))(lambda frame: frame)
+    with pytest.raises(JobDefinitionError, match="outputs are Table"):
+        job("x", inputs=shop.sales, outputs="t")(lambda frame: frame)
+    with pytest.raises(JobDefinitionError, match="cannot be the name of a table"):
+        Table("../t")
+    with pytest.raises(JobDefinitionError, match="returned 1 frames"):
+        job("x", inputs=shop.sales, outputs=[Table("a"), Table("b")])(lambda frame: frame).results([None])
+
+
+def test_a_class_is_a_job_too() -> None:
+    shop = Shop()
+
+    class DailySales(Job):
+        """Sales by day."""
+
+        inputs = (shop.sales,)
+        outputs = (Table("daily"),)
+
+    import types
+
+    module = types.ModuleType("m")
+    module.DailySales = DailySales  # type: ignore[attr-defined]
+    found = find_jobs(module)
+    assert {name: made.description for name, made in found.items()} == {"daily_sales": "Sales by day."}

@@ -1,0 +1,110 @@
+"""Too much of anything is refused, clearly and cheaply, and nothing that a URL says becomes a path."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.api.support import served
+from tidegate.errors import SettingsError
+from tidegate_api.addresses import bind
+
+SCAN = "/v1/services/greeter/states/seen/keys"
+HOSTILE = [
+    "/../../etc/passwd", "/assets/../server.py", "/assets/%2e%2e/server.py", "/assets/%2e%2e%2fserver.py",
+    "/assets/..%5cserver.py", "/assets/%00", "/assets//etc/passwd", "/v1/services/%2e%2e/states/seen/keys/x",
+    "/v1/services/greeter/states/%00/keys/x", "/v1/services/greeter/states/..%2f..%2f/keys/x", "/v1/topics/%2e%2e",
+    "/v1/services/greeter%00/actors/x", "//etc/passwd", "/%ff%fe", "/v1/services/greeter/states/seen/keys/%ff",
+]  # fmt: skip
+
+
+async def raw(port: int, target: str) -> tuple[int, bytes]:
+    """A request as it is, that no client has tidied up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        await writer.drain()
+        answer = await reader.read()
+    finally:
+        writer.close()
+    return int(answer.split(b" ", 2)[1]), answer
+
+
+async def test_hostile_paths_find_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path) as town:
+        port = town.client.base_url.port
+        assert port is not None
+        for target in HOSTILE:
+            status, answer = await raw(port, target)
+            assert status in (404, 405, 422), (target, status)
+            assert b"problem+json" in answer
+            assert b"root:" not in answer
+            assert b"import" not in answer
+
+
+async def test_what_is_too_long_or_too_large_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path, api_max_bytes=20_000) as town:
+        port = town.client.base_url.port
+        assert port is not None
+        status, answer = await raw(port, f"{SCAN}/{'k' * (10 << 20)}")
+        assert (status, b"batch" in answer) == (414, True)
+        big = {"keys": ["k" * 30_000]}
+        assert (await town.client.post("/v1/services/greeter/states/seen/batch", json=big)).status_code == 413
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(30):
+                yield b"x" * 1000
+
+        sent = await town.client.post(
+            "/v1/topics/visits/records",
+            content=chunks(),
+            headers={"content-type": "application/json"},
+        )
+        assert sent.status_code == 413
+        many = {"keys": ["k"] * 1001}
+        assert (await town.client.post("/v1/services/greeter/states/seen/batch", json=many)).status_code == 422
+        await town.visited("ann", place="x" * 15_000)
+        await town.visited("ann", place="y" * 15_000)
+        whole = await town.get("/v1/services/greeter/states/log/keys/ann")
+        assert (whole.status_code, whole.json()["type"]) == (422, "urn:tidegate:problem:value-too-large")
+        page = (await town.get("/v1/services/greeter/states/log/keys")).json()
+        assert page["items"] == [{"key": "ann", "value": None, "truncated": True}]
+
+
+async def test_a_hundred_unbounded_scans_at_once_get_429_or_a_page_and_the_loop_goes_on(tmp_path: Path) -> None:
+    async with served(tmp_path, store="rocksdb", api_scans=4) as town:
+        for start in range(0, 5000, 1000):
+            await town.visited(*(f"k{number:05d}" for number in range(start, start + 1000)))
+        lags: list[float] = []
+
+        async def measure() -> None:
+            while True:
+                before = time.perf_counter()
+                await asyncio.sleep(0.001)
+                lags.append(time.perf_counter() - before)
+
+        measuring = asyncio.create_task(measure())
+        answers = await asyncio.gather(*(town.get(SCAN, params={"limit": 100_000}) for _ in range(100)))
+        measuring.cancel()
+        counts = Counter(answer.status_code for answer in answers)
+        assert counts.keys() == {200, 429}, counts
+        assert all(len(answer.json()["items"]) == 1000 for answer in answers if answer.status_code == 200)
+        assert all("retry-after" in answer.headers for answer in answers if answer.status_code == 429)
+        assert max(lags) < 2, "no scan holds the loop, however busy the machine is"
+        assert (await town.get(SCAN, params={"limit": 10})).status_code == 200
+
+
+async def test_an_address_that_is_taken_is_an_error_if_it_was_chosen_and_else_the_next_one_is_used() -> None:
+    with bind("127.0.0.1:0", explicit=True) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError, match="another process does"):
+            bind(f"127.0.0.1:{port}", explicit=True)
+        with bind(f"127.0.0.1:{port}", explicit=False) as other:
+            assert other.getsockname()[1] > port
+    with pytest.raises(SettingsError, match="cannot listen"):
+        bind("no.such.host.invalid:80", explicit=True)

@@ -1,0 +1,89 @@
+"""Changes are told as they are committed, each once, with what the key holds then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.api.support import SECONDS, Served, eventually, served
+
+
+async def events(town: Served, state: str, **params: str) -> AsyncIterator[tuple[str, Any]]:
+    path = f"/v1/services/greeter/states/{state}/watch"
+    async with town.client.stream("GET", path, params=params) as answer:
+        assert answer.status_code == 200
+        kind = ""
+        async for line in answer.aiter_lines():
+            if line.startswith("event: "):
+                kind = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                yield kind, json.loads(line.removeprefix("data: "))
+
+
+async def test_a_key_is_told_as_it_is_and_then_with_every_commit(tmp_path: Path) -> None:
+    async with served(tmp_path) as town, asyncio.timeout(SECONDS):
+        await town.visited("ann")
+        watching = events(town, "seen", key="ann")
+        assert await anext(watching) == ("value", {"key": "ann", "value": 1})
+        for count in range(2, 6):
+            await town.visited("bob", "ann")
+            assert await anext(watching) == ("change", {"key": "ann", "value": count})
+        await watching.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_map_tells_which_entries_changed(tmp_path: Path) -> None:
+    async with served(tmp_path) as town, asyncio.timeout(SECONDS):
+        await town.visited("ann")
+        watching = events(town, "places", key="ann")
+        assert await anext(watching) == ("value", {"key": "ann", "value": {"home": 1}})
+        await town.visited("ann", place="sea")
+        assert await anext(watching) == ("change", {"key": "ann", "entries": {"sea": 1}})
+        await watching.aclose()  # type: ignore[attr-defined]
+
+
+async def test_all_keys_with_a_prefix(tmp_path: Path) -> None:
+    async with served(tmp_path) as town, asyncio.timeout(SECONDS):
+        watching = events(town, "log", prefix="a")
+        assert await anext(watching) == ("ready", {})
+        await town.visited("bob", "ann")
+        assert await anext(watching) == ("change", {"key": "ann", "value": ["home"]})
+        await watching.aclose()  # type: ignore[attr-defined]
+
+
+async def test_watchers_are_counted_and_end_when_the_worker_stops(tmp_path: Path) -> None:
+    async with served(tmp_path, api_watchers=2) as town, asyncio.timeout(SECONDS):
+        open_ = [events(town, "seen", key="ann") for _ in range(2)]
+        for watching in open_:
+            await anext(watching)
+        path = "/v1/services/greeter/states/seen/watch"
+        refused = await town.get(path, params={"key": "ann"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        await open_.pop().aclose()  # type: ignore[attr-defined]
+
+        async def free() -> bool:
+            async with town.client.stream("GET", path, params={"key": "ann"}) as answer:
+                return answer.status_code == 200
+
+        await eventually(free)
+        town.server.stop_soon()
+        with pytest.raises(StopAsyncIteration):
+            await anext(open_[0])
+        assert (await town.get("/readyz")).status_code == 503
+
+
+async def test_one_that_does_not_keep_up_is_told_that_it_missed_some(tmp_path: Path) -> None:
+    async with served(tmp_path) as town, asyncio.timeout(SECONDS):
+        await town.visited("ann")
+        serving = town.server._serving
+        state = serving.state("greeter", "seen")
+        with serving.watch(state, key=None, prefix=b"", most=1000) as watcher:
+            for number in range(3):
+                await town.visited(*(f"{number}-{key}" for key in range(600)))
+            told = [changed async for changed in watcher.changes(patience=1)]
+        assert told[-1] is None
+        assert len(told) <= 1001

@@ -1,0 +1,179 @@
+"""Checkpoints that cannot be completed: given up, with the reason, and the next one succeeds."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.checkpoints.test_protocol import Look, make_app, restarted_without_state
+from tidegate import App, Context, ValueState
+from tidegate.checkpoints.storage import CheckpointStorage
+from tidegate.errors import CheckpointFailedError, LogUnavailableError
+from tidegate.logs.base import TopicPartition
+from tidegate.testing import AppHarness, arm, disarm, parse
+
+
+@pytest.fixture(autouse=True)
+def _no_faults() -> Iterator[None]:
+    disarm()
+    yield
+    disarm()
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[AppHarness]:
+    with AppHarness(make_app(), checkpoints=tmp_path / "kept") as made:
+        yield made
+
+
+async def begin(harness: AppHarness) -> None:
+    """The barrier is in the log; no task has heard of it."""
+    assert harness.checkpoints is not None
+    coordinator = harness.checkpoints.coordinator
+    await coordinator.step()
+    await coordinator._begin("", None)
+
+
+async def until_decided(harness: AppHarness) -> str:
+    assert harness.checkpoints is not None
+    async with asyncio.timeout(30):
+        while harness.checkpoints.coordinator.ledger.under_way is not None:
+            await harness.step_checkpoint()
+            await asyncio.sleep(0)
+    await harness.engine.listen(timeout=0)
+    assert harness.checkpoints.latest is not None
+    return f"{harness.checkpoints.latest.state}: {harness.checkpoints.latest.reason}"
+
+
+def test_after_the_timeout(harness: AppHarness) -> None:
+    harness.run(begin(harness))
+    harness.clock.advance(301)
+    assert harness.checkpoints is not None
+    harness.run(harness.checkpoints.coordinator.step())
+
+    assert harness.run(until_decided(harness)).startswith("aborted: time is up, and these have not reported: first.0")
+    assert not harness.checkpoints.status.healthy
+    assert harness.checkpoint().epoch == 2
+    assert harness.checkpoints.status.healthy
+
+
+def test_when_a_task_is_opened_again_before_it_has_reported(harness: AppHarness) -> None:
+    harness.run(begin(harness))
+    harness.run(reopen_in_the_middle(harness))
+
+    assert "first.0 was opened again" in harness.run(until_decided(harness))
+    assert harness.checkpoint().epoch == 2
+
+
+async def reopen_in_the_middle(harness: AppHarness) -> None:
+    """All tasks enter the epoch; one loses its connection at once."""
+    await harness.engine.listen(timeout=0)
+    for task in list(harness.engine.tasks.values()):
+        await task.commit()
+    victim = harness.engine.tasks["first.0"]
+    assert victim.snapshotting
+    victim.dispatcher.failure = LogUnavailableError("torn off")
+    assert harness.engine._roster.mends(victim)
+    await harness.engine._roster.settled()
+
+
+def test_one_that_opens_before_the_epoch_takes_part(harness: AppHarness) -> None:
+    harness.run(begin(harness))
+    harness.crash()
+
+    assert harness.run(until_decided_by_next_leader(harness)).startswith("aborted: its leader is gone")
+    assert harness.checkpoint().epoch == 2
+
+
+async def until_decided_by_next_leader(harness: AppHarness) -> str:
+    assert harness.checkpoints is not None
+    await harness.checkpoints.coordinator.step()
+    return await until_decided(harness)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_storage_that_is_full_fails_the_checkpoint_and_nothing_else(
+    harness: AppHarness, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The storage's own error, wherever it comes from."""
+
+    def full(*_: object) -> None:
+        raise OSError(number, "no room")
+
+    harness.send("events", "go", key="k")
+    assert harness.checkpoints is not None
+    storage = harness.run(harness.checkpoints.storage())
+    with monkeypatch.context() as broken:
+        broken.setattr(storage._fs, "put_file", full)
+        with pytest.raises(CheckpointFailedError, match="no room"):
+            harness.checkpoint()
+        harness.send("events", "go", key="k")
+
+    assert harness.state("second", "seen", "k") == 2
+    assert harness.checkpoints.status.failures == 3, "it is tried three times"
+    assert harness.checkpoint().epoch == 4
+    harness.settle()
+    assert storage.epochs() == [4], "what was given up is swept"
+
+
+@pytest.mark.parametrize("point", ["snapshot.writing", "snapshot.uploading", "snapshot.uploaded"])
+def test_a_task_that_fails_on_the_way_reports_it(harness: AppHarness, point: str) -> None:
+    arm(parse(f"{point}:raise@1"))
+    assert harness.checkpoint().epoch == 2, "the second attempt"
+    assert harness.checkpoints is not None
+    assert harness.checkpoints.status.last_failed is not None
+    harness.send("events", "go", key="k")
+    assert harness.state("second", "seen", "k") == 1
+
+
+def test_any_storage_will_do(url: str, tmp_path: Path) -> None:
+    with AppHarness(make_app(), checkpoints=url, directory=tmp_path / "stores") as harness:
+        harness.send_many("events", ["go"] * 300, key=lambda _: "k")
+        harness.checkpoint()
+        manifest = harness.checkpoint()
+        assert Look(harness, manifest, tmp_path).count("second", "k") == 300
+        assert all(found.fetched for found in restarted_without_state(harness))
+        assert harness.state("second", "seen", "k") == 300
+
+
+def test_internal_topics_are_trimmed_behind_the_checkpoints_that_are_kept(tmp_path: Path) -> None:
+    app = App("trimmed")
+    events = app.topic("events", value_type=int)
+
+    @app.process(events, key_by=lambda event: str(event % 3), name="count")
+    async def count(ctx: Context, event: int, seen: ValueState[int]) -> None:
+        seen.value = (seen.value or 0) + 1
+
+    internal = TopicPartition("trimmed.count.events.by-key", 0)
+    with AppHarness(app, checkpoints=tmp_path, checkpoint_keep=2, checkpoint_interval=1_000_000.0) as harness:
+        assert harness.run(harness.log.topics())[internal.topic].retention_ms is None
+        starts, ends = [], []
+        for _ in range(4):
+            harness.send_many(events, range(10), key=str)
+            harness.checkpoint()
+            starts.append(harness.log.bounds(internal)[0])
+            ends.append(harness.log.bounds(internal)[1])
+
+        assert starts[0] >= ends[0] - 1 or starts[0] == 0
+        assert starts[-1] >= ends[-2] - 1, "below the older of the two that are kept"
+        assert starts[-1] < ends[-1]
+        harness.crash()
+        harness.send(events, 4, key="x")
+        assert harness.state("count", "seen", "1") == 4 * 3 + 1
+
+
+def test_a_storage_that_others_cannot_reach_is_noticed(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on two machines with a path on each: the task has put its snapshot, and the leader does not find it."""
+    put = CheckpointStorage.put
+
+    def elsewhere(self: CheckpointStorage, path: str, raw: bytes) -> None:
+        if "/tasks/" not in path:
+            put(self, path, raw)
+
+    monkeypatch.setattr(CheckpointStorage, "put", elsewhere)
+    with pytest.raises(CheckpointFailedError, match="that all of them reach"):
+        harness.checkpoint()

@@ -1,0 +1,140 @@
+"""Stopping with a savepoint: handlers end, and nothing is handled that is not in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from tidegate import App, Context, Default, ValueState
+from tidegate.checkpoints.requesting import request_checkpoint
+from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
+from tidegate.testing import AppHarness
+
+gates: list[asyncio.Event] = []
+
+
+def make_app() -> App:
+    app = App("app", partitions=2, drain_seconds=30.0)
+    events, done = app.topic("events", value_type=str), app.topic("done", value_type=str)
+
+    @app.process(events, to=done)
+    async def service(ctx: Context, event: str, seen: Annotated[ValueState[int], Default(0)]) -> None:
+        seen.value += 1
+        if event == "wait":
+            gates.append(asyncio.Event())
+            await gates[-1].wait()
+        ctx.emit(event)
+
+    return app
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[AppHarness]:
+    gates.clear()
+    with AppHarness(make_app(), checkpoints=tmp_path) as made:
+        yield made
+
+
+async def steps(harness: AppHarness, asking: asyncio.Future[int], count: int | None) -> None:
+    """So many, or until it is answered: uploads take their time."""
+    async with asyncio.timeout(60):
+        while not asking.done() and count != 0:
+            await harness.step_checkpoint()
+            await harness.engine.read_once()
+            await harness.engine.work_once()
+            await asyncio.sleep(0.001)
+            count = None if count is None else count - 1
+
+
+def stop(harness: AppHarness, name: str = "last") -> asyncio.Future[int]:
+    async def ask() -> asyncio.Future[int]:
+        return asyncio.ensure_future(
+            request_checkpoint(harness.log, "app", harness.clock, name=name, stop=True, timeout=60)
+        )
+
+    return harness.run(ask())
+
+
+def drive(harness: AppHarness, asking: asyncio.Future[int], count: int | None = None) -> None:
+    harness.run(steps(harness, asking, count))
+
+
+def handled(harness: AppHarness, key: Any) -> int:
+    found: int | None = harness.state("service", "seen", key)
+    return found or 0
+
+
+def test_nothing_is_handled_after_it(harness: AppHarness) -> None:
+    harness.send("events", "a", key="k")
+    asking = stop(harness)
+    drive(harness, asking)
+    assert asking.done()
+    harness.send("events", "b", key="k", settle=False)
+
+    async def try_to_work() -> None:
+        for _ in range(20):
+            await harness.engine.read_once()
+            await harness.engine.work_once()
+        await harness.engine.commit_all()
+
+    harness.run(try_to_work())
+    assert handled(harness, "k") == 1
+    assert harness.outputs("done") == ["a"]
+    harness.restore("last")
+    assert handled(harness, "k") == 2
+    assert harness.outputs("done") == ["b"]
+
+
+def test_handlers_that_are_under_way_end_first(harness: AppHarness) -> None:
+    harness.send("events", "wait", key="k", settle=False)
+    harness.settle(wait=False)
+    asking = stop(harness)
+    drive(harness, asking, 50)
+    assert not asking.done()
+    harness.call(gates[0].set)
+    drive(harness, asking)
+    assert asking.done()
+    harness.restore("last")
+    assert handled(harness, "k") == 1  # it is in the savepoint, and is not begun again
+    assert len(gates) == 1
+
+
+def test_one_that_does_not_end_is_not_waited_for_for_ever(harness: AppHarness) -> None:
+    harness.send("events", "wait", key="k", settle=False)
+    harness.send("events", "a", key="other", settle=False)
+    harness.settle(wait=False)
+    asking = stop(harness)
+    drive(harness, asking, 50)
+    assert not asking.done()
+    harness.clock.advance(31)
+    drive(harness, asking)
+    assert asking.done()
+    harness.restore("last", settle=False)
+    harness.settle(wait=False)
+    assert len(gates) == 2  # it is begun again
+    harness.call(gates[1].set)
+    harness.settle()
+    assert (handled(harness, "k"), handled(harness, "other")) == (1, 1)
+
+
+def test_if_it_fails_the_app_goes_on(harness: AppHarness) -> None:
+    harness.send("events", "a", key="k")
+    for task in harness.engine.tasks.values():
+        task.move_to(7, stop=True)
+    harness.send("events", "b", key="k", settle=False)
+
+    async def give_up() -> None:
+        record = CheckpointRecord(run="1", epoch=7, state="aborted", started_ms=0, stop=True)
+        writer = await harness.log.writer()
+        await writer.append({harness.engine.plan.control: [checkpoint_record(record, 0)]})
+        await writer.close()
+
+    harness.settle()
+    assert handled(harness, "k") == 1
+    harness.run(give_up())
+    harness.settle()
+    assert handled(harness, "k") == 2

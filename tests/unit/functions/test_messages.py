@@ -1,0 +1,137 @@
+"""Messages are declared by handlers: what is accepted, and what each mistake is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tidegate import App, Context, ProcessFunction, ValueState, on
+from tidegate.errors import DefinitionError
+
+
+class Ping(msgspec.Struct, frozen=True):
+    text: str
+
+
+class Pong(msgspec.Struct, frozen=True):
+    text: str
+
+
+async def takes_ping(ctx: Context, message: Ping) -> None: ...
+
+
+async def takes_pong(ctx: Context, message: Pong) -> None: ...
+
+
+def test_a_message_is_called_as_its_type_or_as_it_is_told() -> None:
+    actor = App("named").actor("actor")
+    actor.on(Ping)(takes_ping)
+    actor.on(Pong, name="pong", reply=int)(takes_pong)
+    actor.on(dict[str, int], name="numbers")(handler_of_any)
+    assert {name: message.codec.type for name, message in actor.messages.items()} == {
+        "Ping": Ping,
+        "pong": Pong,
+        "numbers": dict[str, int],
+    }
+    assert actor.messages["pong"].reply.type is int
+
+
+async def handler_of_any(ctx: Context, message: Any) -> None: ...
+
+
+def test_states_of_message_handlers_join_those_of_the_service() -> None:
+    app = App("states")
+    words = app.topic("words", value_type=str, key=lambda word: word)
+
+    @app.process(words)
+    async def counter(ctx: Context, word: str, count: ValueState[int]) -> None: ...
+
+    @counter.on(Ping)
+    async def ping(ctx: Context, message: Ping, count: ValueState[int], pings: ValueState[int]) -> None: ...
+
+    assert set(counter.definition.states) == {"count", "pings"}
+    with pytest.raises(DefinitionError, match="'count' is declared in two different ways"):
+
+        @counter.on(Pong)
+        async def pong(ctx: Context, message: Pong, count: ValueState[str]) -> None: ...
+
+
+def test_two_handlers_for_one_message_are_refused() -> None:
+    actor = App("twice").actor("actor")
+    actor.on(Ping)(takes_ping)
+    with pytest.raises(DefinitionError, match="two handlers for the message 'Ping'"):
+        actor.on(Ping)(takes_ping)
+    with pytest.raises(DefinitionError, match="two handlers for the message 'Ping'"):
+        actor.on(Pong, name="Ping")(takes_pong)
+
+
+def test_a_handler_that_takes_another_message_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"takes_pong is registered for .*Ping.*, but takes a message of .*Pong"):
+        App("other").actor("actor").on(Ping)(takes_pong)
+
+
+def test_a_handler_that_is_not_async_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="must be an async function"):
+        App("sync").actor("actor").on(Ping)(lambda ctx, message: None)
+
+
+def test_bytes_are_no_message_and_no_reply() -> None:
+    actor = App("bytes").actor("actor")
+    with pytest.raises(DefinitionError, match="JSON"):
+        actor.on(bytes)(handler_of_any)
+    with pytest.raises(DefinitionError, match="JSON"):
+        actor.on(Ping, reply=bytes)(takes_ping)
+
+
+def test_a_type_without_a_name_needs_one() -> None:
+    with pytest.raises(DefinitionError, match=r"on\(\.\.\., name='\.\.\.'\)"):
+        App("union").actor("actor").on(Ping | Pong)(handler_of_any)
+
+
+def test_an_at_least_once_service_takes_no_messages() -> None:
+    app = App("eager")
+    words = app.topic("words", value_type=str, key=lambda word: word)
+
+    @app.process(words, guarantee="at_least_once")
+    async def eager(ctx: Context, word: str) -> None: ...
+
+    with pytest.raises(DefinitionError, match="replies would leave before they are committed"):
+        eager.on(Ping)(takes_ping)
+
+
+def test_a_class_marks_methods_and_no_functions_are_added() -> None:
+    class Actor(ProcessFunction[Any, Any]):
+        @on(Ping)
+        async def ping(self, ctx: Context, message: Ping) -> None: ...
+
+    class Sync(ProcessFunction[Any, Any]):
+        @on(Ping)
+        def ping(self, ctx: Context, message: Ping) -> None: ...
+
+    class Twice(Actor):
+        @on(Ping)
+        async def again(self, ctx: Context, message: Ping) -> None: ...
+
+    app = App("classes")
+    actor = app.actor(Actor)
+    assert actor.messages["Ping"].method == "ping"
+    with pytest.raises(DefinitionError, match=r"mark a method with @tidegate\.on"):
+        actor.on(Pong)(takes_pong)
+    with pytest.raises(DefinitionError, match=r"Sync\.ping must be: async def ping"):
+        app.actor(Sync)
+    with pytest.raises(DefinitionError, match="two handlers for the message 'Ping'"):
+        app.actor(Twice)
+
+
+def test_a_service_of_nothing_is_pointed_to_actors() -> None:
+    with pytest.raises(DefinitionError, match=r"app\.actor\('takes_ping'\)"):
+        App("none").process()(takes_ping)
+
+
+def test_a_name_is_taken_once() -> None:
+    app = App("names")
+    app.actor("actor")
+    with pytest.raises(DefinitionError, match="declared twice"):
+        app.actor("actor")

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from tidegate.logs.base import TopicSpec
+from tidegate.logs.kafka.topics import configs_of, spec_of
+from tidegate.settings import KafkaSettings
+
+SETTINGS = KafkaSettings()
+
+
+def test_what_is_kept_for_ever_has_no_limits() -> None:
+    configs = configs_of(TopicSpec(name="a", partitions=1), SETTINGS)
+    assert (configs["retention.ms"], configs["retention.bytes"], configs["cleanup.policy"]) == ("-1", "-1", "delete")
+
+
+def test_a_compacted_topic_is_never_trimmed_otherwise() -> None:
+    configs = configs_of(TopicSpec(name="a", partitions=1, compact=True, retention_ms=5, retention_bytes=5), SETTINGS)
+    assert (configs["retention.ms"], configs["retention.bytes"], configs["cleanup.policy"]) == ("-1", "-1", "compact")
+    assert configs["delete.retention.ms"] == "86400000"
+
+
+def test_public_topics_keep_the_brokers_limits() -> None:
+    configs = configs_of(TopicSpec(name="a", partitions=1), SETTINGS)
+    assert "message.timestamp.after.max.ms" not in configs
+    assert "max.message.bytes" not in configs
+
+
+def test_internal_topics_take_what_a_writer_may_send() -> None:
+    spec = TopicSpec(name="a", partitions=1, internal=True)
+    assert configs_of(spec, KafkaSettings(kafka_max_request_bytes=5 << 20))["max.message.bytes"] == str(5 << 20)
+    assert configs_of(spec, KafkaSettings(kafka_max_request_bytes=20_000))["max.message.bytes"] == "1048588"
+
+
+def test_what_was_created_is_described_the_same() -> None:
+    for spec in (
+        TopicSpec(name="a", partitions=3),
+        TopicSpec(name="a", partitions=1, retention_ms=1000, retention_bytes=5, append_time=True),
+        TopicSpec(name="a", partitions=2, compact=True, tombstone_ms=1000),
+    ):
+        assert spec_of("a", spec.partitions, configs_of(spec, SETTINGS)) == spec
+
+
+def test_a_topic_of_others_may_be_compacted_and_expire() -> None:
+    spec = spec_of("a", 1, {"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "-1"})
+    assert (spec.compact, spec.retention_ms, spec.retention_bytes) == (True, 1000, None)
