@@ -19,6 +19,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from tidegate.errors import LogError, OffsetOutOfRangeError, UnknownTopicError
 from tidegate.interop import LogObserver, TopicPartition, observe
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # before PySpark 4.2, which reads it in batches only
+
+    class SupportsTriggerAvailableNow: ...  # type: ignore[no-redef]
+
+
 __all__ = ("EmbeddedLogSource",)
 
 T = TypeVar("T")
@@ -106,8 +113,15 @@ class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
         return found or [Part(0, 0, 0)]
 
 
-class StreamReader(_Reading, DataSourceStreamReader):  # type: ignore[misc]
+class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """A position is {"topic": name, "identity": its id, "0": offset, ...}: one that was made anew is noticed."""
+
+    _last: Mapping[int, int] | None = None
+    """Where a query ends that was asked for what is there now, by partition."""
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        with _observed(self.directory) as observer:
+            self._last = {number: end for number, _, end in self.bounds(observer)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         with _observed(self.directory) as observer:
@@ -119,7 +133,8 @@ class StreamReader(_Reading, DataSourceStreamReader):  # type: ignore[misc]
         with _observed(self.directory) as observer:
             found = self.bounds(observer)
             self._check(observer, start, found)
-            ends = {str(number): end for number, _, end in found}
+            last = {number: end for number, _, end in found} if self._last is None else self._last
+        ends = {str(number): max(end, start.get(str(number), 0)) for number, end in last.items()}
         most = getattr(limit, "maxRows", getattr(limit, "max_rows", None))
         if most:
             share = max(1, -(-int(most) // len(ends)))

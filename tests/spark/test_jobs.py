@@ -189,6 +189,23 @@ def test_a_checkpoint_that_is_gone_is_noticed(spark: SparkSession, tmp_path: Pat
     assert [row["id"] for row in by_pyarrow(flags, shop, "sales")] == [1]
 
 
+def test_a_query_with_state_goes_on_after_a_death_between_its_table_and_its_own_record(
+    spark: SparkSession, flags: dict[str, Any]
+) -> None:
+    shop = Shop()
+    commits = Path(flags["data"]) / shop.id / "tables" / "_jobs" / "counts" / "counts" / "commits"
+    for first in (0, 30, 60):
+        ran(shop.app, flags, (shop.sales, sales(*range(first, first + 30))))
+        run_job(spark, shop.app, shop.counts, once=True, flags=flags)
+        newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+        (commits / str(newest)).unlink()  # the rows are in the table, and Spark does not know it
+        (commits / f".{newest}.crc").unlink(missing_ok=True)
+    run_job(spark, shop.app, shop.counts, once=True, flags=flags)
+
+    expected = Counter(sale.what for sale in sales(*range(90)))
+    assert {row["what"]: row["count"] for row in by_pyarrow(flags, shop, "counts")} == expected
+
+
 class Stopped(Exception):
     """As if the driver had died here."""
 

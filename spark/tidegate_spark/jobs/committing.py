@@ -5,7 +5,8 @@ Here what lies in a table is what was committed, and nothing else:
 
 1. A table belongs to one query: another one's checkpoint would count other batches.
 2. A batch that has a plan was committed, or is about to be: finish its moves. Spark runs a batch again, with the same
-   input, when its driver died before it could note that the batch is done.
+   input, when its driver died before it could note that the batch is done. Its rows are computed all the same, and
+   dropped: that is how the state of a query (windows, counts) gets to the end of the batch.
 3. Otherwise write the rows into a directory of this attempt alone, out of sight (`_tidegate/`).
 4. Write the plan: which file goes where. This is the moment of the commit: one durable rename.
 5. Move each file to its place. Each appears whole; those of one batch appear one after the other.
@@ -49,7 +50,9 @@ class TableWriter:
             return
         self._check_owner(writer)
         plan = joined(self._own, "plans", f"{batch:010d}.json")
-        if not self._files.exists(plan):
+        if self._files.exists(plan):
+            frame.write.format("noop").mode("overwrite").save()
+        else:
             attempt = joined(self._own, "attempts", f"{batch:010d}-{uuid.uuid4().hex[:12]}")
             self._write(self._dated(frame), attempt)
             moves = self._moves(attempt, "rows" if self._table.keys else f"batch-{batch:010d}")

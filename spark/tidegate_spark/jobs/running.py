@@ -252,10 +252,17 @@ def _seconds(interval: str) -> float:
 
 
 def _reason(failure: PySparkException) -> str:
-    """What went wrong, without a page of Java."""
-    text = str(getattr(failure, "desc", None) or failure)
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    """What went wrong, without a page of Java: the first words, and what was behind them."""
+    lines = _lines(str(getattr(failure, "desc", None) or failure))
+    behind = getattr(failure, "_cause", None)
+    while behind is not None:
+        lines += _lines(str(getattr(behind, "desc", None) or behind))[:1]
+        behind = getattr(behind, "_cause", None)
     trace = str(getattr(failure, "stackTrace", None) or "").splitlines()
     lines += [line.strip() for line in trace if line.startswith("Caused by")]
-    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    errors = [line for line in lines if "Error" in line or "Exception" in line or line.startswith("[")]
     return "\n  ".join(dict.fromkeys((lines[:1] + errors[-3:])[:4]))[:2000]
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
