@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from tidegate.places import on_kafka
-from tidegate.settings import Resolved, Settings
+from tidegate.resolving import Resolved
+from tidegate.settings import Settings
 
 __all__ = ("Finding", "examine")
 

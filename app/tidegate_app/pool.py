@@ -21,7 +21,8 @@ import click
 
 from tidegate.errors import SettingsError, TidegateError
 from tidegate.places import on_kafka
-from tidegate.settings import Resolved, Settings
+from tidegate.resolving import Resolved
+from tidegate.settings import Settings
 from tidegate_app.options import written_flags
 from tidegate_app.serving import has_api, open_socket, public_url
 from tidegate_app.worker import AT_ONCE, set_up_logging

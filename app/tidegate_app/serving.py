@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from tidegate.settings import Resolved, Settings
+from tidegate.resolving import Resolved
+from tidegate.settings import Settings
 from tidegate_app.leash import Leash
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from tidegate.logs.base import TopicSpec
 from tidegate.logs.embedded.observer import LogObserver
 from tidegate.logs.observing import Observer
 from tidegate.places import data_directory, on_kafka
-from tidegate.settings import Resolved, Settings
+from tidegate.resolving import Resolved
+from tidegate.settings import Settings
 from tidegate.time.clock import SystemClock
 from tidegate.visiting import BrokerVisit, Visit
 

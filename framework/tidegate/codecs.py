@@ -8,18 +8,19 @@ methods; both are recognised without importing either library. Nothing is ever p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache, partial
 from inspect import Parameter, isabstract
 from types import UnionType
-from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, is_typeddict
 
 import msgspec
 import orjson
-from msgspec import inspect as shapes
+from msgspec import inspect
 
 from tidegate.errors import DecodeError, DefinitionError, EncodeError
+from tidegate.shapes import UNFIT_KEYS, classes_in, is_fixed, is_schemaless, nodes_of
 
 __all__ = ("Codec", "codec_for", "decode_error", "encode_error")
 
@@ -102,7 +103,7 @@ def _build(type_: Any) -> Codec[Any]:
         type_ = Any
     if type_ is bytes:
         raw = _Raw(_write_bytes, bytes, immutable=True)
-    elif any(map(_is_pydantic, _mentioned(type_))):
+    elif any(map(_is_pydantic, classes_in(type_))):
         raw = _pydantic(type_)
     else:
         raw = _msgspec(type_)
@@ -144,106 +145,32 @@ def _write_bytes(value: bytes) -> bytes:
 
 
 def _msgspec(type_: Any) -> _Raw:
-    nodes = _nodes(type_)
-    strangers = [node.cls for node in nodes if isinstance(node, shapes.CustomType)]
+    try:
+        nodes = nodes_of(type_)
+    except (TypeError, ValueError, NameError, AttributeError) as error:
+        raise _unsupported(type_, str(error)) from error
+    strangers = [node.cls for node in nodes if isinstance(node, inspect.CustomType)]
     _refuse_unreadable(type_, nodes, strangers)
     try:
         decode = msgspec.json.Decoder(type_, dec_hook=_read_record if strangers else None).decode
     except (TypeError, ValueError) as error:
         raise _unsupported(type_, str(error)) from error
     hook = _write_record if strangers else None
-    encode = _write_json if _is_schemaless(nodes) else msgspec.json.Encoder(enc_hook=hook).encode
-    if strangers or any(isinstance(node, shapes.FloatType | shapes.AnyType) for node in nodes):
+    encode = _write_json if is_schemaless(nodes) else msgspec.json.Encoder(enc_hook=hook).encode
+    if strangers or any(isinstance(node, inspect.FloatType | inspect.AnyType) for node in nodes):
         encode = _finite(encode, decode, partial(msgspec.to_builtins, enc_hook=hook))
-    return _Raw(encode, decode, immutable=all(map(_is_fixed, nodes)))
+    return _Raw(encode, decode, immutable=all(map(is_fixed, nodes)))
 
 
-def _refuse_unreadable(type_: Any, nodes: Iterable[shapes.Type], strangers: Iterable[type]) -> None:
+def _refuse_unreadable(type_: Any, nodes: Iterable[inspect.Type], strangers: Iterable[type]) -> None:
     for cls in strangers:
         if _is_pydantic(cls):
             raise _unsupported(type_, f"the pydantic model {_name(cls)} can be held by dataclasses and generics only")
         if not _is_record(cls):
             raise _unsupported(type_, f"{_name(cls)} cannot be read back from JSON")
     for node in nodes:
-        if isinstance(node, shapes.DictType) and isinstance(node.key_type, _UNFIT_KEYS):
+        if isinstance(node, inspect.DictType) and isinstance(node.key_type, UNFIT_KEYS):
             raise _unsupported(type_, "the keys of a dict must be text or numbers in JSON")
-
-
-def _nodes(type_: Any) -> list[shapes.Type]:
-    """Every type that a value of this type can hold, itself first."""
-    try:
-        root = shapes.type_info(type_)
-    except (TypeError, ValueError, NameError, AttributeError) as error:
-        raise _unsupported(type_, str(error)) from error
-    found, seen = [root], {id(root)}
-    for node in found:  # grows as it goes; a type that refers to itself is met once
-        for child in _children(node):
-            if id(child) not in seen:
-                seen.add(id(child))
-                found.append(child)
-    return found
-
-
-def _children(node: Any) -> Iterator[shapes.Type]:
-    for name in ("item_type", "key_type", "value_type"):
-        if (child := getattr(node, name, None)) is not None:
-            yield child
-    yield from getattr(node, "item_types", ())
-    if isinstance(node, shapes.UnionType):
-        yield from node.types
-    for field in getattr(node, "fields", ()):
-        yield field.type
-
-
-_UNFIT_KEYS: Final = (
-    shapes.NoneType,
-    shapes.BoolType,
-    shapes.StructType,
-    shapes.DataclassType,
-    shapes.NamedTupleType,
-    shapes.TupleType,
-    shapes.VarTupleType,
-    shapes.FrozenSetType,
-    shapes.CustomType,
-)
-
-_FIXED: Final = (
-    shapes.NoneType,
-    shapes.BoolType,
-    shapes.IntType,
-    shapes.FloatType,
-    shapes.StrType,
-    shapes.BytesType,
-    shapes.DateTimeType,
-    shapes.DateType,
-    shapes.TimeType,
-    shapes.TimeDeltaType,
-    shapes.UUIDType,
-    shapes.DecimalType,
-    shapes.EnumType,
-    shapes.LiteralType,
-    shapes.TupleType,
-    shapes.VarTupleType,
-    shapes.FrozenSetType,
-    shapes.NamedTupleType,
-    shapes.UnionType,
-)
-
-
-def _is_fixed(node: shapes.Type) -> bool:
-    """Nobody can change a value of this type in place, apart from what it holds."""
-    if isinstance(node, shapes.StructType):
-        return bool(node.cls.__struct_config__.frozen)
-    if isinstance(node, shapes.DataclassType):
-        if is_dataclass(node.cls):
-            return bool(node.cls.__dataclass_params__.frozen)  # type: ignore[attr-defined]
-        return node.cls.__setattr__.__name__ == "_frozen_setattrs"  # attrs
-    return isinstance(node, _FIXED)
-
-
-def _is_schemaless(nodes: Iterable[shapes.Type]) -> bool:
-    kinds = {type(node) for node in nodes}
-    return shapes.AnyType in kinds and kinds <= {shapes.AnyType, shapes.DictType, shapes.ListType, shapes.StrType}
 
 
 _JSON_ONLY: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
@@ -336,27 +263,6 @@ def _pydantic(type_: Any) -> _Raw:
         return value
 
     return _Raw(_finite(write, adapter.validate_json, adapter.dump_python), decode)
-
-
-def _mentioned(type_: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """The classes that a type is made of: itself, the arguments of generics, the fields of what pydantic can walk."""
-    seen = set() if seen is None else seen
-    if id(type_) in seen:
-        return
-    seen.add(id(type_))
-    for part in get_args(type_):
-        yield from _mentioned(part, seen)
-    cls = get_origin(type_) or type_
-    if not isinstance(cls, type):
-        return
-    yield cls
-    if is_dataclass(cls) or is_typeddict(cls) or hasattr(cls, "_field_defaults"):
-        try:
-            hints = get_type_hints(cls, include_extras=True)
-        except (NameError, TypeError):
-            return  # the library that reads this class gives the better message
-        for hint in hints.values():
-            yield from _mentioned(hint, seen)
 
 
 # ----------------------------------------------------------------------------------------------- checks and messages

@@ -37,7 +37,8 @@ from tidegate.places import Slot, checkpoint_url, data_directory, on_kafka, stor
 from tidegate.post import Post
 from tidegate.query.counting import KeyCount, count_keys
 from tidegate.query.views import ServiceView, TaskView
-from tidegate.settings import Resolved, Settings, resolve
+from tidegate.resolving import Resolved, resolve
+from tidegate.settings import Settings
 from tidegate.time.clock import Clock, SystemClock
 
 __all__ = ("AppDefinition", "Host", "open_log")

@@ -1,29 +1,41 @@
-"""Everything that can be set, where it is documented, and the one place that reads the environment.
+"""Everything that can be set, with its documentation and its limits. See `resolving` for which value holds.
 
-A flag on the command line wins over the environment, which wins over `App(...)`, which wins over the default. Each
-setting's environment variable is TIDEGATE_ and its name in capitals.
+Each setting's environment variable is TIDEGATE_ and its name in capitals.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tidegate.errors import SettingsError
-
-__all__ = ("ApiSettings", "KafkaSettings", "Resolved", "Settings", "Source", "resolve", "variable")
-
-Source = Literal["flag", "environment", "app", "default"]
+__all__ = ("ApiSettings", "KafkaSettings", "Settings", "variable")
 
 
-def _setting(default: Any, description: str, *, section: str, secret: bool = False, switch: bool = False) -> Any:
-    """`switch`: its flag takes no value, and means `on`."""
-    metadata = {"description": description, "section": section, "secret": secret, "switch": switch}
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"TIDEGATE_{name.upper()}"
+
+
+def _setting(
+    default: Any,
+    description: str,
+    *,
+    section: str,
+    secret: bool = False,
+    switch: bool = False,
+    least: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """`switch`: its flag takes no value, and means `on`. `least`, `above`: a value that is not so is refused."""
+    metadata = {
+        "description": description,
+        "section": section,
+        "secret": secret,
+        "switch": switch,
+        "least": least,
+        "above": above,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -61,26 +73,34 @@ class KafkaSettings:
         section="kafka",
     )
     kafka_replication: int = _setting(
-        -1, "How many brokers keep a copy of each topic that is created; -1: what the brokers say.", section="kafka"
+        -1,
+        "How many brokers keep a copy of each topic that is created; -1: what the brokers say.",
+        section="kafka",
+        least=-1,
     )
     kafka_max_request_bytes: int = _setting(
         1 << 20,
         "The largest batch that is sent, and so the largest record. Public topics must allow it (max.message.bytes).",
         section="kafka",
+        least=10_000,
     )
     kafka_connect_timeout: float = _setting(
-        15.0, "How long a start waits for a broker that does not answer, in seconds.", section="kafka"
+        15.0, "How long a start waits for a broker that does not answer, in seconds.", section="kafka", above=0
     )
     kafka_request_timeout: float = _setting(
-        30.0, "How long to wait for the answer to one request before it is sent again, in seconds.", section="kafka"
+        30.0,
+        "How long to wait for the answer to one request before it is sent again, in seconds.",
+        section="kafka",
+        above=0,
     )
     kafka_transaction_timeout: float = _setting(
         60.0,
         "How long a commit waits for brokers that do not answer, in seconds; then the brokers abort it.",
         section="kafka",
+        least=1,
     )
     kafka_session_timeout: float = _setting(
-        10.0, "After this many seconds without a sign of a worker, its tasks go to others.", section="kafka"
+        10.0, "After this many seconds without a sign of a worker, its tasks go to others.", section="kafka", least=1
     )
     kafka_instance: str = _setting(
         "",
@@ -149,16 +169,23 @@ class ApiSettings:
         "Origins whose pages may use the API from browsers, with commas between them; none: no other.",
         section="api",
     )
-    api_page: int = _setting(1000, "The largest page, and the largest batch.", section="api")
-    api_max_bytes: int = _setting(4 << 20, "The largest body of a request, and of an answer, in bytes.", section="api")
+    api_page: int = _setting(1000, "The largest page, and the largest batch.", section="api", least=1)
+    api_max_bytes: int = _setting(
+        4 << 20, "The largest body of a request, and of an answer, in bytes.", section="api", least=10_000
+    )
     api_timeout: float = _setting(
-        10.0, "How long a request may take, in seconds; also how long one waits for `min_position`.", section="api"
+        10.0,
+        "How long a request may take, in seconds; also how long one waits for `min_position`.",
+        section="api",
+        above=0,
     )
     api_concurrency: int = _setting(
-        128, "How many requests are answered at the same time; more get 429.", section="api"
+        128, "How many requests are answered at the same time; more get 429.", section="api", least=1
     )
-    api_scans: int = _setting(8, "How many of these may be scans and batches.", section="api")
-    api_watchers: int = _setting(200, "How many streams of changes may be open at the same time.", section="api")
+    api_scans: int = _setting(8, "How many of these may be scans and batches.", section="api", least=1)
+    api_watchers: int = _setting(
+        200, "How many streams of changes may be open at the same time.", section="api", least=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +203,12 @@ class Settings(ApiSettings, KafkaSettings):
         "The directory for the embedded log and the local stores; each app has its own below it.",
         section="log",
     )
-    partitions: int = _setting(4, "How many partitions a topic gets that does not say.", section="log")
+    partitions: int = _setting(4, "How many partitions a topic gets that does not say.", section="log", least=1)
     retention_hours: float = _setting(
         168.0,
         "How long topics keep records, unless they say otherwise; 0 keeps them for ever.",
         section="log",
+        least=0,
     )
     store: Literal["rocksdb", "memory"] = _setting(
         "rocksdb",
@@ -191,14 +219,19 @@ class Settings(ApiSettings, KafkaSettings):
         200_000,
         "How many decoded values a worker keeps in memory, over all its tasks, besides those being committed.",
         section="state",
+        least=1000,
     )
     store_memory_mb: int = _setting(
-        192, "Memory for RocksDB's caches and write buffers, over all stores of a worker, in MiB.", section="state"
+        192,
+        "Memory for RocksDB's caches and write buffers, over all stores of a worker, in MiB.",
+        section="state",
+        least=1,
     )
     flush_seconds: float = _setting(
         10.0,
         "How often stores are written to disk, which bounds what a start after a crash must replay.",
         section="state",
+        above=0,
     )
     allow_dropped: Literal["off", "on"] = _setting(
         "off",
@@ -207,29 +240,34 @@ class Settings(ApiSettings, KafkaSettings):
         switch=True,
     )
     commit_interval: float = _setting(
-        0.2, "Seconds between the commits of a task: how long results wait before others see them.", section="engine"
+        0.2,
+        "Seconds between the commits of a task: how long results wait before others see them.",
+        section="engine",
+        above=0,
     )
     commit_changes: int = _setting(
-        10_000, "A task also commits as soon as it holds this many changes or outputs.", section="engine"
+        10_000, "A task also commits as soon as it holds this many changes or outputs.", section="engine", least=1
     )
     slice_ms: float = _setting(
-        4.0, "How long handlers run before the event loop gets its turn, in ms.", section="engine"
+        4.0, "How long handlers run before the event loop gets its turn, in ms.", section="engine", above=0
     )
     buffer_records: int = _setting(
-        8_000, "How many records a task reads ahead before it stops reading.", section="engine"
+        8_000, "How many records a task reads ahead before it stops reading.", section="engine", least=1
     )
     progress_interval: float = _setting(
         1.0,
         "Seconds between a task's messages about event time to the services that read its output.",
         section="engine",
+        above=0,
     )
     stall_seconds: float = _setting(
         30.0,
         "How long an input may stand still, though the log has more of it, before it is read anew.",
         section="engine",
+        above=0,
     )
     checkpoint_interval: float = _setting(
-        0.0, "Seconds between checkpoints; 0: only when they are asked for.", section="checkpoints"
+        0.0, "Seconds between checkpoints; 0: only when they are asked for.", section="checkpoints", least=0
     )
     checkpoint_storage: str = _setting(
         "",
@@ -239,19 +277,26 @@ class Settings(ApiSettings, KafkaSettings):
         section="checkpoints",
     )
     checkpoint_keep: int = _setting(
-        3, "How many complete checkpoints are kept. Savepoints stay until somebody deletes them.", section="checkpoints"
+        3,
+        "How many complete checkpoints are kept. Savepoints stay until somebody deletes them.",
+        section="checkpoints",
+        least=1,
     )
     checkpoint_timeout: float = _setting(
-        300.0, "After so many seconds a checkpoint that is not complete is given up.", section="checkpoints"
+        300.0, "After so many seconds a checkpoint that is not complete is given up.", section="checkpoints", above=0
     )
     processes: int = _setting(
         1,
         "How many processes a worker starts, each with a share of the tasks and with caches of its own. More than one "
         "needs a broker.",
         section="worker",
+        least=1,
     )
     drain_seconds: float = _setting(
-        5.0, "How long a worker that stops waits for handlers that are under way, in seconds.", section="worker"
+        5.0,
+        "How long a worker that stops waits for handlers that are under way, in seconds.",
+        section="worker",
+        least=0,
     )
     tables: str = _setting(
         "",
@@ -273,143 +318,3 @@ class Settings(ApiSettings, KafkaSettings):
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
         "info", "How much the worker logs: `debug`, `info`, `warning` or `error`.", section="worker"
     )
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """The settings that hold, and where each came from."""
-
-    settings: Settings
-    sources: Mapping[str, Source]
-
-
-def variable(name: str) -> str:
-    """The environment variable of a setting."""
-    return f"TIDEGATE_{name.upper()}"
-
-
-def resolve(
-    app: Mapping[str, Any], flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
-) -> Resolved:
-    """Find the value of each setting. SettingsError names what is unknown or impossible."""
-    environment = os.environ if environment is None else environment
-    values: dict[str, Any] = {}
-    sources: dict[str, Source] = {}
-    known = {item.name: item for item in dataclasses.fields(Settings)}
-    for name in sorted({*app, *(flags or {})} - set(known)):
-        raise SettingsError(f"there is no setting {name!r}; known: {', '.join(known)}")
-    for name, item in known.items():
-        value, source = _find(name, app, flags or {}, environment)
-        sources[name] = source
-        values[name] = item.default if source == "default" else _parse(name, value, item.default, source)
-    _check(values, sources)
-    return Resolved(Settings(**values), sources)
-
-
-def _find(
-    name: str, app: Mapping[str, Any], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> tuple[Any, Source]:
-    if flags.get(name) is not None:
-        return flags[name], "flag"
-    if environment.get(variable(name)):
-        return environment[variable(name)], "environment"
-    if name in app:
-        return app[name], "app"
-    return None, "default"
-
-
-_KINDS: Mapping[type, str] = {str: "text", int: "a whole number", float: "a number", Path: "a path"}
-
-
-def _parse(name: str, value: Any, default: Any, source: Source) -> Any:
-    """Turn text into the type of the default."""
-    wanted: Any = Path if isinstance(default, Path) else type(default)
-    try:
-        if isinstance(value, wanted) and not isinstance(value, bool):
-            return value
-        if isinstance(value, str) or (wanted is float and type(value) is int):
-            return wanted(value)
-    except ValueError:
-        pass
-    raise _impossible(name, source, f"must be {_KINDS[wanted]}", value)
-
-
-def _impossible(name: str, source: Source, what: str, value: Any) -> SettingsError:
-    where = {
-        "flag": f"the flag --{name.replace('_', '-')}",
-        "environment": f"the environment variable {variable(name)}",
-        "app": f"App(..., {name}=...)",
-        "default": f"the default of {name}",
-    }[source]
-    return SettingsError(f"{where} {what}, not {str(value)!r}")
-
-
-_LEAST: Mapping[str, float] = {
-    "partitions": 1,
-    "processes": 1,
-    "commit_changes": 1,
-    "buffer_records": 1,
-    "cache_entries": 1000,
-    "store_memory_mb": 1,
-    "retention_hours": 0,
-    "drain_seconds": 0,
-    "checkpoint_interval": 0,
-    "checkpoint_keep": 1,
-    "kafka_replication": -1,
-    "kafka_max_request_bytes": 10_000,
-    "kafka_transaction_timeout": 1,
-    "kafka_session_timeout": 1,
-    "api_page": 1,
-    "api_max_bytes": 10_000,
-    "api_concurrency": 1,
-    "api_scans": 1,
-    "api_watchers": 0,
-}
-_ABOVE_ZERO = (
-    "commit_interval",
-    "slice_ms",
-    "flush_seconds",
-    "progress_interval",
-    "stall_seconds",
-    "checkpoint_timeout",
-    "kafka_connect_timeout",
-    "kafka_request_timeout",
-    "api_timeout",
-)
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "allow_dropped": ("off", "on"),
-    "kafka_tls": ("off", "on"),
-    "kafka_sasl_mechanism": ("", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-    "kafka_compression": ("none", "gzip", "snappy", "lz4", "zstd"),
-    "api_insecure": ("off", "on"),
-    "store": ("rocksdb", "memory"),
-    "log_level": ("debug", "info", "warning", "error"),
-}
-
-
-_ADDRESSES: Mapping[str, str] = {"metrics": "127.0.0.1:9464", "api": "127.0.0.1:8000", "advertise": "10.0.0.7:8000"}
-_ADDRESS = r"([^/,:@\s\[\]]+|\[[0-9A-Fa-f:.]+\]):\d+"
-_BROKER = re.compile(rf"embedded://.*|kafka://{_ADDRESS}(,{_ADDRESS})*")
-
-
-def _check(values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
-    def refuse(name: str, what: str) -> SettingsError:
-        return _impossible(name, sources[name], what, values[name])
-
-    for name, bound in _LEAST.items():
-        if not values[name] >= bound:  # not a number is refused, too
-            raise refuse(name, f"must be at least {bound:g}")
-    for name in _ABOVE_ZERO:
-        if not values[name] > 0:
-            raise refuse(name, "must be more than 0")
-    for name, choices in _CHOICES.items():
-        if values[name] not in choices:
-            raise refuse(name, f"must be one of {', '.join(filter(None, choices))}")
-    if not _BROKER.fullmatch(values["broker"]):
-        raise refuse("broker", "must be embedded:// (the log is under --data), embedded://DIR or kafka://HOST:PORT")
-    for name, example in _ADDRESSES.items():
-        host, _, port = values[name].rpartition(":")
-        if values[name] not in ("", "off") and not (host and port.isdecimal() and int(port) < 65536):
-            raise refuse(name, f"must be HOST:PORT, for example {example}")
-    if bool(values["api_tls_cert"]) != bool(values["api_tls_key"]):
-        raise SettingsError("HTTPS needs both: a certificate (api_tls_cert) and its key (api_tls_key)")

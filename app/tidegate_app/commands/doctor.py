@@ -24,7 +24,7 @@ def command(app: str | None, as_json: bool, **options: Any) -> int:
     tidegate doctor
     tidegate doctor hello.py --broker kafka://127.0.0.1:9092
     """
-    from tidegate.settings import resolve
+    from tidegate.resolving import resolve
     from tidegate_app.doctor import examine
     from tidegate_app.output import print_json
 

@@ -15,7 +15,8 @@ from tidegate.host import AppDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.query.pages import Entry
 from tidegate.query.views import ServiceView
-from tidegate.settings import Settings, resolve
+from tidegate.resolving import resolve
+from tidegate.settings import Settings
 from tidegate.state.layout import EVENT, unpack_due
 from tidegate.testing.log import MemoryLog
 

@@ -21,7 +21,7 @@ from tests.faults.support.world import World
 from tidegate.engine.plan import Plan
 from tidegate.logs.base import Log, LogRecord, TopicPartition
 from tidegate.logs.kafka import KafkaLog
-from tidegate.settings import resolve
+from tidegate.resolving import resolve
 
 __all__ = ("SESSION", "KafkaWorld")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.settings import resolve
+from tidegate.resolving import resolve
 from tidegate_app.doctor import Finding, examine
 
 

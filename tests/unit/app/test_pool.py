@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.errors import SettingsError
-from tidegate.settings import resolve
+from tidegate.resolving import resolve
 from tidegate_app.pool import Pool
 
 

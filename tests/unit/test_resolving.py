@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tidegate.errors import SettingsError
-from tidegate.settings import resolve, variable
+from tidegate.resolving import resolve
+from tidegate.settings import variable
 
 
 def test_a_flag_wins_over_the_environment_over_the_app_over_the_default() -> None:
