@@ -1,4 +1,5 @@
-"""Every error that Tidegate raises on purpose.
+"""Every error that the framework raises on purpose. What is built on it adds some, each with a tree like this one, all
+below TidegateError: `jvm.errors`, `tidegate_app.kafka.errors`, `tidegate_spark.errors`.
 
 TidegateError
 ├── UsageError                     the program is wrong: raised where the mistake was made
@@ -32,7 +33,7 @@ TidegateError
 │   ├── SchemaError                the type of a state has changed in a way that needs a migration
 │   ├── DroppedStateError          a state or a service that holds values is no longer declared
 │   └── MigrationError             a declared migration failed for a value
-├── StoreError
+├── StoreError                     the local store cannot do what was asked
 │   └── StoreCorruptError          the local store cannot be read; it can be rebuilt from the changelog
 ├── OwnerError                     the process that owns a log was asked for something
 │   ├── OwnerSilentError           it does not answer
@@ -444,6 +445,14 @@ class CheckpointFailedError(CheckpointError):
         super().__init__(f"{what}: {reason.rstrip('.')}. Processing goes on.")
 
 
+class NoWorkerError(CheckpointError):
+    def __init__(self, app: str) -> None:
+        self.app = app
+        super().__init__(
+            f"no worker of {app!r} runs, and its workers are who takes checkpoints. Start one with 'tidegate worker'."
+        )
+
+
 class ActorError(TidegateError):
     """A message was not answered as its sender wished."""
 
@@ -474,14 +483,6 @@ class IdempotencyError(ActorError):
         super().__init__(
             f"service {service!r} has handled another message under the idempotency key {idempotency_key!r}: "
             f"a new message needs a new one. Nothing of this one happened."
-        )
-
-
-class NoWorkerError(CheckpointError):
-    def __init__(self, app: str) -> None:
-        self.app = app
-        super().__init__(
-            f"no worker of {app!r} runs, and its workers are who takes checkpoints. Start one with 'tidegate worker'."
         )
 
 
