@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.correspondence import correspondence
 from tidegate.errors import UnknownMessageError, UnknownNameError, UsageError
-from tidegate.functions.messages import MessageDefinition, Posted
+from tidegate.functions.messages import MessageDefinition, Outgoing, Posted
 from tidegate.host import AppDefinition
 from tidegate.query.values import parse_key
 
@@ -38,13 +38,12 @@ class Messaging:
     async def tell(self, content: str, message: str | None, idempotency_key: str | None) -> Posted:
         _, value = self.read(content, message)
         async with correspondence(self._definition, self._flags) as post:
-            return await post.tell(self._service.name, self._key, value, idempotency_key=idempotency_key)
+            return await post.tell(Outgoing(self._service.name, self._key, value, idempotency_key))
 
     async def ask(self, content: str, message: str | None, idempotency_key: str | None, timeout: float) -> str:
         """The reply, as JSON."""
         definition, value = self.read(content, message)
         async with correspondence(self._definition, self._flags) as post:
-            answered = await post.ask(
-                self._service.name, self._key, value, idempotency_key=idempotency_key, timeout=timeout
-            )
+            outgoing = Outgoing(self._service.name, self._key, value, idempotency_key)
+            answered = await post.ask(outgoing, timeout=timeout)
         return "null" if answered.value is None else definition.reply.encode(answered.value).decode()

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
-import faust
 from faust.streams import current_event
 
-from tidegate.access import Access
-from tidegate.boot.connecting import FAUST_DEFAULTS, connect_faust
 from tidegate.boot.declaring import KeyBy, check_name, check_topic, getter, key_functions, outputs_of, snake
-from tidegate.boot.strategy import Boot, EngineService
-from tidegate.boot.supervision import StopOnFailure
+from tidegate.boot.hosting import HostedApp
 from tidegate.boot.topics import Topic, TopicSchema, in_milliseconds, plain_headers
 from tidegate.codecs import codec_for
 from tidegate.correspondence import AppMessenger
 from tidegate.errors import DefinitionError, LogUnavailableError, UsageError
+from tidegate.functions.making import actor_service, class_service, function_service
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
-from tidegate.functions.service import Guarantee, Service, actor_service, class_service, function_service
+from tidegate.functions.service import Guarantee, Service
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host import AppDefinition, Host
+from tidegate.host import AppDefinition
 from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, NewRecord, TopicPartition
 from tidegate.places import on_kafka
@@ -40,19 +34,14 @@ from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
 
 __all__ = ("App", "Topic")
 
-logger = logging.getLogger("tidegate.faust")
-
-Decorated = TypeVar("Decorated")
 DAY = timedelta(days=1)
 _SETTINGS = {item.name for item in dataclasses.fields(Settings)}
 
 
-class App(faust.App):
+class App(HostedApp):
     """A named set of topics and keyed services.
 
     Options that `tidegate config` knows (broker, data, commit_interval, ...) are Tidegate's; all others go to Faust."""
-
-    BootStrategy = Boot
 
     def __init__(
         self,
@@ -66,18 +55,9 @@ class App(faust.App):
         self._time, self._watermark = time or EventTime(), watermark or BoundedOutOfOrderness()
         self._declared: dict[str, Topic] = {}
         self.services: dict[str, Service] = {}
-        self.host = Host(self.define)
         self._messenger = AppMessenger(lambda: self.host)
-        self.leads = False
-        """Whether there are tasks that one worker does for all: @app.timer(..., on_leader=True)."""
-        self.given_to_faust = set(options)
-        """Options that were said to Faust itself, and so hold whatever our settings say."""
         check_name("app", id)
-        super().__init__(id, **{**FAUST_DEFAULTS, **options})
-
-    @cached_property
-    def engine_service(self) -> EngineService:
-        return EngineService(self, loop=self.loop, beacon=self.beacon)
+        super().__init__(id, **options)
 
     def define(self) -> AppDefinition:
         return AppDefinition(
@@ -90,72 +70,6 @@ class App(faust.App):
     @property
     def declared_topics(self) -> Mapping[str, Topic]:
         return self._declared
-
-    # -- Faust beside us ---------------------------------------------------------------------------------------------
-    def connect_faust(self) -> Settings:
-        """Let Faust's clients go where ours go."""
-        settings = self.define().resolve(self.host.flags).settings
-        connect_faust(self.conf, settings, self.given_to_faust)
-        self.transport.url = self.conf.broker_consumer  # an agent's declaration has made it
-        return settings
-
-    def _new_transport(self) -> Any:
-        from tidegate.boot.transport import Transport
-
-        return Transport(self.conf.broker_consumer, self)
-
-    @cached_property
-    def _reply_consumer(self) -> Any:
-        from tidegate.boot.replies import ReplyConsumer
-
-        return ReplyConsumer(self, loop=self.loop, beacon=self.beacon)
-
-    async def _consumer_wait_empty(self, consumer: Any, logger: Any) -> None:
-        """For agents that are busy. One that does not end in time handles its event again after the next start."""
-        waiting = asyncio.ensure_future(super()._consumer_wait_empty(consumer, logger))
-        seconds = self.host.settings.drain_seconds if self.should_stop and self.host.running else None
-        done, _ = await asyncio.wait({waiting}, timeout=seconds)
-        if done:
-            waiting.result()
-        else:
-            await consumer.finish()
-            waiting.add_done_callback(lambda _: waiting.exception())  # it ends when the consumer stops, and not before
-
-    def _load_settings_from_source(self, source: Any, *, silent: bool = False) -> Mapping[str, Any]:
-        found = super()._load_settings_from_source(source, silent=silent)
-        self.given_to_faust.update(found)
-        return found
-
-    async def _on_agent_error(self, agent: Any, exc: BaseException) -> None:
-        await super()._on_agent_error(agent, exc)
-        if (agent.supervisor_strategy or self.conf.agent_supervisor) is not StopOnFailure:
-            logger.error("agent %s failed", agent.name, exc_info=exc)
-
-    def task(self, fun: Any = None, *, on_leader: bool = False, **options: Any) -> Any:  # type: ignore[override]
-        self.leads |= on_leader
-        return super().task(fun, on_leader=on_leader, **options)
-
-    def timer(self, interval: Any, on_leader: bool = False, **options: Any) -> Any:  # type: ignore[override]
-        self.leads |= on_leader
-        return super().timer(interval, on_leader=on_leader, **options)
-
-    def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:  # type: ignore[override]
-        self.leads |= on_leader
-        return super().crontab(cron_format, on_leader=on_leader, **options)
-
-    def is_leader(self) -> bool:
-        """An embedded log has one worker."""
-        return super().is_leader() if self.boot_strategy.enable_kafka else True
-
-    async def declare_topics(self) -> None:
-        """Create the topics that services and agents share; a worker has done so when it runs."""
-        if not self.host.running:
-            access = Access(self.define(), self.host.flags)
-            async with access.opened():
-                await access.create_topics()
-
-    async def on_first_start(self) -> None:
-        """Faust would make directories here; they are made when it is known where this worker keeps its things."""
 
     # -- declarations ------------------------------------------------------------------------------------------------
     def topic(  # type: ignore[override]

@@ -17,12 +17,12 @@ from tidegate.access import Access
 from tidegate.control.messages import AppendedRecord
 from tidegate.engine.plan import Plan
 from tidegate.errors import DataError, LogUnavailableError, OwnerLeftError, RefusedError, UsageError
-from tidegate.functions.messages import Answered, Posted
+from tidegate.functions.messages import ASK_SECONDS, Answered, Outgoing, Posted
 from tidegate.host import AppDefinition, Host
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.logs.records import record_size
 from tidegate.post import Post
-from tidegate.time.clock import SystemClock
+from tidegate.time.clock import Duration, SystemClock
 
 __all__ = ("AppMessenger", "correspondence")
 
@@ -183,13 +183,13 @@ class AppMessenger:
         """Of the app as it is now: it may be given another one before it starts."""
         return self._find_host()
 
-    async def tell(self, service: str, key: Any, message: Any, **options: Any) -> Posted:
+    async def tell(self, message: Outgoing) -> Posted:
         async with self._post() as post:
-            return await post.tell(service, key, message, **options)
+            return await post.tell(message)
 
-    async def ask(self, service: str, key: Any, message: Any, **options: Any) -> Answered:
+    async def ask(self, message: Outgoing, *, timeout: Duration = ASK_SECONDS) -> Answered:
         async with self._post() as post:
-            return await post.ask(service, key, message, **options)
+            return await post.ask(message, timeout=timeout)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:

@@ -16,7 +16,7 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from tidegate.engine.letters import Address, letter_headers, read_reply, reply_id
 from tidegate.engine.plan import Plan
@@ -29,11 +29,11 @@ from tidegate.errors import (
     UnknownMessageError,
     UnknownNameError,
 )
-from tidegate.functions.messages import ASK_SECONDS, Answered, MessageDefinition, Posted, the_one_for
+from tidegate.functions.messages import ASK_SECONDS, Answered, MessageDefinition, Outgoing, Posted, the_one_for
 from tidegate.keys import encode_key
-from tidegate.logs.base import Headers, LogRecord, NewRecord, Reader, TopicPartition
+from tidegate.logs.base import LogRecord, NewRecord, Reader, TopicPartition
 from tidegate.logs.records import check_headers
-from tidegate.time.clock import Clock, Duration, Instant, to_duration, to_instant
+from tidegate.time.clock import Clock, Duration, to_duration, to_instant
 
 __all__ = ("Post", "compose")
 
@@ -55,26 +55,19 @@ class Readable(Protocol):
 
 
 def compose(
-    plan: Plan,
-    service: str,
-    key: Any,
-    message: Any,
-    *,
-    idempotency_key: str | None,
-    when: int,
-    headers: Headers,
-    address: Address | None,
+    plan: Plan, outgoing: Outgoing, now: int, address: Address | None
 ) -> tuple[MessageDefinition, TopicPartition, NewRecord]:
     """A message as it goes into a mailbox: what it is, where it goes, what is written there."""
-    known = plan.mailboxes.get(service)
+    when = now if outgoing.timestamp is None else to_instant(outgoing.timestamp)
+    service, message, known = outgoing.service, outgoing.message, plan.mailboxes.get(outgoing.service)
     if known is None or known.mailbox is None:
         if service not in plan.services:
             raise UnknownNameError("service", service, plan.services)
         raise UnknownMessageError(service, type(message).__name__, ())
     mailbox, definition = known.mailbox, the_one_for(service, known.messages, message)
-    check_headers(headers)
-    raw, key_bytes = definition.codec.encode(message), encode_key(key)
-    named = (*letter_headers(definition.name, idempotency_key, address), *headers)
+    check_headers(outgoing.headers)
+    raw, key_bytes = definition.codec.encode(message), encode_key(outgoing.key)
+    named = (*letter_headers(definition.name, outgoing.idempotency_key, address), *outgoing.headers)
     return definition, TopicPartition(mailbox.name, mailbox.partition_for(key_bytes)), (key_bytes, raw, when, named)
 
 
@@ -89,54 +82,26 @@ class Post:
         """Whoever still waits for a reply gets an error."""
         await self._replies.close()
 
-    async def tell(
-        self,
-        service: str,
-        key: Any,
-        message: Any,
-        *,
-        idempotency_key: str | None = None,
-        timestamp: Instant | None = None,
-        headers: Headers = (),
-    ) -> Posted:
-        _, target, record = compose(
-            self._plan, service, key, message, idempotency_key=idempotency_key, when=self._when(timestamp),
-            headers=headers, address=None,
-        )  # fmt: skip
+    async def tell(self, message: Outgoing) -> Posted:
+        _, target, record = compose(self._plan, message, self._clock.now(), None)
         return await self._post(target, record)
 
-    async def ask(
-        self,
-        service: str,
-        key: Any,
-        message: Any,
-        *,
-        timeout: Duration = ASK_SECONDS,
-        idempotency_key: str | None = None,
-        timestamp: Instant | None = None,
-        headers: Headers = (),
-    ) -> Answered:
+    async def ask(self, message: Outgoing, *, timeout: Duration = ASK_SECONDS) -> Answered:
         seconds = to_duration(timeout) / 1000
         limit = asyncio.timeout(seconds)
         try:
             async with limit, self._replies.expected() as (address, coming):
-                definition, target, letter = compose(
-                    self._plan, service, key, message, idempotency_key=idempotency_key, when=self._when(timestamp),
-                    headers=headers, address=address,
-                )  # fmt: skip
-                posted = await self._post_surely(target, letter, again=idempotency_key is not None)
+                definition, target, letter = compose(self._plan, message, self._clock.now(), address)
+                posted = await self._post_surely(target, letter, again=message.idempotency_key is not None)
                 record = await coming
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise AskTimeoutError(service, seconds, idempotency_key) from None
-        value = read_reply(service, definition, idempotency_key, record)
+            raise AskTimeoutError(message.service, seconds, message.idempotency_key) from None
+        value = read_reply(message.service, definition, message.idempotency_key, record)
         if isinstance(value, ActorError):
             raise value
         return Answered(value, posted)
-
-    def _when(self, timestamp: Instant | None) -> int:
-        return self._clock.now() if timestamp is None else to_instant(timestamp)
 
     async def _post(self, target: TopicPartition, record: NewRecord) -> Posted:
         return Posted(target.topic, target.partition, await self._send(target, record))

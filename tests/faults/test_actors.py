@@ -21,6 +21,7 @@ from tests.faults.support.world import World
 from tidegate import AskTimeoutError
 from tidegate.correspondence import correspondence
 from tidegate.errors import LogError, OwnerError
+from tidegate.functions.messages import Outgoing
 from tidegate.post import Post
 
 BANK = "tests.faults.support.bank:bank"
@@ -74,7 +75,7 @@ class Asking:
         while True:
             try:
                 name = f"deposit-{message.id}"
-                answered = await post.ask("account", key, message, idempotency_key=name, timeout=1.5)
+                answered = await post.ask(Outgoing("account", key, message, name), timeout=1.5)
             except (AskTimeoutError, LogError, OwnerError):
                 self.given_up += 1
             else:

@@ -17,7 +17,7 @@ from tidegate.host import Host
 from tidegate.places import on_kafka
 
 if TYPE_CHECKING:
-    from tidegate.app import App
+    from tidegate.boot.hosting import HostedApp
 
 __all__ = ("Boot", "EngineService")
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("tidegate.faust")
 class EngineService(Service):
     """The engine, as a member of Faust's supervised tree."""
 
-    def __init__(self, app: App, **options: Any) -> None:
+    def __init__(self, app: HostedApp, **options: Any) -> None:
         super().__init__(**options)
         self._app = app
         self._running: asyncio.Task[None] | None = None
@@ -58,7 +58,7 @@ class EngineService(Service):
 class Boot(BootStrategy):
     """Faust's own Kafka clients start only for what needs them, its web server only for App(..., web_enabled=True)."""
 
-    app: App
+    app: HostedApp
     enable_kafka = False
     enable_web: bool
 

@@ -17,6 +17,7 @@ __all__ = (
     "Answered",
     "MessageDefinition",
     "Messenger",
+    "Outgoing",
     "Posted",
     "handling",
     "marked_methods",
@@ -52,31 +53,25 @@ class Answered(NamedTuple):
     posted: Posted
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message that is not in its mailbox yet."""
+
+    service: str
+    key: Any
+    message: Any
+    idempotency_key: str | None = None
+    timestamp: Instant | None = None
+    """None: when it is put there."""
+    headers: Headers = ()
+
+
 class Messenger(Protocol):
     """Carries messages to the services of an app, from outside of their handlers."""
 
-    async def tell(
-        self,
-        service: str,
-        key: Any,
-        message: Any,
-        *,
-        idempotency_key: str | None = None,
-        timestamp: Instant | None = None,
-        headers: Headers = (),
-    ) -> Posted: ...
+    async def tell(self, message: Outgoing) -> Posted: ...
 
-    async def ask(
-        self,
-        service: str,
-        key: Any,
-        message: Any,
-        *,
-        timeout: Duration = ASK_SECONDS,
-        idempotency_key: str | None = None,
-        timestamp: Instant | None = None,
-        headers: Headers = (),
-    ) -> Answered: ...
+    async def ask(self, message: Outgoing, *, timeout: Duration = ASK_SECONDS) -> Answered: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,31 +1,29 @@
-"""A service: what `@app.process` makes of a handler. Both forms, function and class, compile to one definition."""
+"""A service: one definition for both forms, function and class, and what users do with it. See `making`."""
 
 from __future__ import annotations
 
 import copy
 import enum
-import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from tidegate.codecs import codec_for
 from tidegate.errors import DefinitionError, InsideHandlerError, UsageError
 from tidegate.functions.context import TaskInfo
 from tidegate.functions.messages import (
     ASK_SECONDS,
     MessageDefinition,
     Messenger,
+    Outgoing,
     Posted,
     handling,
-    marked_methods,
     message_definition,
 )
-from tidegate.functions.migrations import Migration, declared_migrations, read_migration
+from tidegate.functions.migrations import Migration, read_migration
 from tidegate.functions.policies import STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
-from tidegate.functions.signature import read_class_states, read_signature
+from tidegate.functions.signature import read_signature
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS
 from tidegate.logs.base import Headers
@@ -33,16 +31,7 @@ from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import State
 from tidegate.time.clock import Duration, Instant
 
-__all__ = (
-    "OWN_KEY",
-    "Bound",
-    "Guarantee",
-    "Service",
-    "ServiceDefinition",
-    "actor_service",
-    "class_service",
-    "function_service",
-)
+__all__ = ("OWN_KEY", "Bound", "Guarantee", "Handler", "Service", "ServiceDefinition")
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 Handler = Callable[..., Any]
@@ -140,6 +129,13 @@ class ServiceDefinition:
             return type(self.prototype).on_timer is not ProcessFunction.on_timer
         return name in self.timer_handlers or None in self.timer_handlers
 
+    def check_may_take_messages(self) -> None:
+        if self.guarantee == "at_least_once":
+            raise DefinitionError(
+                f"service {self.name!r} is at_least_once: its replies would leave before they are committed. "
+                f"Leave guarantee= out, or take messages in a service of their own."
+            )
+
     def bind(self, states: Mapping[str, State], opened: ProcessFunction[Any, Any] | None) -> Bound:
         if opened is not None:
             mine = copy.copy(opened)
@@ -215,7 +211,7 @@ class Service:
         def register(handler: Handler) -> Handler:
             if self.definition.prototype is not None:
                 raise DefinitionError(f"{self.name} is a class: mark a method with @tidegate.on(...) instead")
-            _refuse_at_least_once(self.definition)
+            self.definition.check_may_take_messages()
             signature = read_signature(handler, self._names, event="event")
             if signature.event_type not in (Any, message_type):
                 label = getattr(handler, "__qualname__", repr(handler))
@@ -256,9 +252,8 @@ class Service:
 
         idempotency_key: the message is handled once, however often it is told under the same one. Within a handler,
         use `ctx.tell`."""
-        return await self._carrier("tell").tell(
-            self.name, key, message, idempotency_key=idempotency_key, timestamp=timestamp, headers=headers
-        )
+        carrier = self._carrier("tell")
+        return await carrier.tell(Outgoing(self.name, key, message, idempotency_key, timestamp, headers))
 
     async def ask(
         self,
@@ -275,11 +270,8 @@ class Service:
 
         idempotency_key: asked again under the same one, the message is not handled again, and the reply is the same.
         Raises RejectedError, MessageFailedError, IdempotencyError, and AskTimeoutError after `timeout`."""
-        answered = await self._carrier("ask").ask(
-            self.name, key, message, timeout=timeout, idempotency_key=idempotency_key, timestamp=timestamp,
-            headers=headers,
-        )  # fmt: skip
-        return answered.value
+        carrier, outgoing = self._carrier("ask"), Outgoing(self.name, key, message, idempotency_key, timestamp, headers)
+        return (await carrier.ask(outgoing, timeout=timeout)).value
 
     def _carrier(self, verb: str) -> Messenger:
         task = handling.get()
@@ -339,81 +331,3 @@ class Service:
             raise DefinitionError(
                 f"service {self.name!r}: state {declaration.name!r} is declared in two different ways"
             )
-
-
-def function_service(handler: Handler, names: Mapping[str, Any], **options: Any) -> Service:
-    signature = read_signature(handler, names, event="event")
-    inputs = _typed(options.pop("inputs"), signature.event_type)
-    definition = ServiceDefinition(
-        inputs=inputs,
-        states={declaration.name: declaration for declaration in signature.states},
-        handler=signature.call,
-        handler_states=tuple(declaration.name for declaration in signature.states),
-        **options,
-    )
-    return Service(definition, handler, names)
-
-
-def actor_service(names: Mapping[str, Any], **options: Any) -> Service:
-    """One that reads nothing but its mailbox; `Service.on` adds the handlers."""
-    return Service(ServiceDefinition(inputs=(), states={}, handler=_no_events, **options), _no_events, names)
-
-
-async def _no_events(ctx: Any, event: Any) -> None:
-    """Takes messages only."""
-
-
-def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], **options: Any) -> Service:
-    cls, inputs = type(prototype), options.pop("inputs")
-    messages = marked_methods(cls)
-    _check_methods(cls, messages, reads=bool(inputs))
-    states = read_class_states(cls, names)
-    definition = ServiceDefinition(
-        inputs=_typed(inputs, _event_type(cls)),
-        states={declaration.name: declaration for declaration in states},
-        prototype=prototype,
-        messages=messages,
-        **options,
-    )
-    if messages:
-        _refuse_at_least_once(definition)
-    service = Service(definition, cls, names)
-    for state, from_version, function in declared_migrations(cls):
-        service.migrate(state, from_version=from_version)(function)
-    return service
-
-
-def _refuse_at_least_once(definition: ServiceDefinition) -> None:
-    if definition.guarantee == "at_least_once":
-        raise DefinitionError(
-            f"service {definition.name!r} is at_least_once: its replies would leave before they are committed. "
-            f"Leave guarantee= out, or take messages in a service of their own."
-        )
-
-
-def _check_methods(
-    cls: type[ProcessFunction[Any, Any]], messages: Mapping[str, MessageDefinition], *, reads: bool
-) -> None:
-    for message in messages.values():
-        if not inspect.iscoroutinefunction(getattr(cls, message.method)):
-            raise DefinitionError(
-                f"{cls.__qualname__}.{message.method} must be: async def {message.method}(self, ctx, message)"
-            )
-    if reads and (cls.process is ProcessFunction.process or not inspect.iscoroutinefunction(cls.process)):
-        raise DefinitionError(f"{cls.__qualname__} needs a method: async def process(self, ctx, event)")
-    if not inspect.iscoroutinefunction(cls.on_timer):
-        raise DefinitionError(f"{cls.__qualname__}.on_timer must be: async def on_timer(self, ctx, timer)")
-
-
-def _event_type(cls: type) -> Any:
-    for base in getattr(cls, "__orig_bases__", ()):
-        if typing.get_origin(base) is ProcessFunction:
-            return typing.get_args(base)[0]
-    return Any
-
-
-def _typed(inputs: tuple[TopicDefinition, ...], event_type: Any) -> tuple[TopicDefinition, ...]:
-    """Topics without a value type take the one that the handler's annotation names."""
-    if event_type is Any or isinstance(event_type, typing.TypeVar):
-        return inputs
-    return tuple(replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic for topic in inputs)

@@ -12,38 +12,24 @@ really wait (an HTTP call) are waited for. With `settle=False` a call does its o
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any
 
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.reader import CheckpointReader, open_checkpoint
-from tidegate.checkpoints.requesting import request_checkpoint
-from tidegate.checkpoints.restoring import Restored, RestoreOptions, Restoring, Target
-from tidegate.checkpoints.starts import Start
-from tidegate.checkpoints.storage import CheckpointStorage
-from tidegate.checkpoints.worker import Checkpoints
 from tidegate.engine.letters import Address, read_letter, read_reply, reply_id
-from tidegate.engine.plan import Plan, dead_letter_topic
-from tidegate.engine.runs import current_run
-from tidegate.engine.stores import Stores
+from tidegate.engine.plan import dead_letter_topic
 from tidegate.engine.task import Task
-from tidegate.engine.worker import Engine
 from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, UsageError
 from tidegate.functions.context import Timer
-from tidegate.functions.messages import MessageDefinition
+from tidegate.functions.messages import MessageDefinition, Outgoing
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host import AppDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, Records, TopicPartition
 from tidegate.post import compose
 from tidegate.query.views import ServiceView, TaskView
-from tidegate.testing.log import MemoryLog
+from tidegate.testing.driving import Definable, DrivenApp
 from tidegate.testing.parts import (
     ServiceName,
     TopicName,
@@ -51,30 +37,17 @@ from tidegate.testing.parts import (
     all_records,
     chosen,
     harness_settings,
-    in_event_loop,
     timer_of,
     topic_name,
 )
 from tidegate.testing.records import DeadLetter, SentRecord, dead_letter, sent_record
-from tidegate.time.clock import MAX_TIME, Instant, ManualClock, to_instant
+from tidegate.time.clock import MAX_TIME, Instant, to_instant
 
 __all__ = ("AppHarness",)
 
-T = TypeVar("T")
 
-
-class Definable(Protocol):
-    """An App, as far as the harness needs it."""
-
-    def define(self) -> AppDefinition: ...
-
-
-class AppHarness:
+class AppHarness(DrivenApp):
     """See the module. Use it in a plain test function: it runs an event loop of its own."""
-
-    log: MemoryLog
-    engine: Engine
-    checkpoints: Checkpoints | None = None
 
     def __init__(
         self,
@@ -93,33 +66,17 @@ class AppHarness:
         RocksDB there, instead of in memory. checkpoints: where to keep those that `checkpoint` takes. patience: seconds
         to wait for handlers before giving up. settings: those of an App; here the test overrides the app's own."""
         definition = app.define()
-        self._definition = definition
-        self._services = chosen(definition, services)
-        self._directory, self._patience = directory, patience
-        self._settings = harness_settings(definition, partitions, directory, settings)
-        self._checkpoints = None if checkpoints is None else str(checkpoints)
-        self.clock = ManualClock(now)
+        super().__init__(
+            definition,
+            chosen(definition, services),
+            harness_settings(definition, partitions, directory, settings),
+            now=now,
+            directory=directory,
+            checkpoints=checkpoints,
+            patience=patience,
+        )
         self._cursors: dict[str, dict[int, int]] = {}
         self._asked = 0
-        self._runner: asyncio.Runner | None = None
-
-    def __enter__(self) -> Self:
-        if in_event_loop():
-            raise UsageError("AppHarness runs an event loop of its own: use it in a plain function, not an async one")
-        self._runner = asyncio.Runner()
-        self.log = MemoryLog(clock=self.clock.now)
-        try:
-            self.run(self._open())
-            self.settle()
-        except BaseException:
-            self._close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
 
     # -- events ------------------------------------------------------------------------------------------------------
     def send(
@@ -198,7 +155,8 @@ class AppHarness:
         settle: bool = True,
     ) -> None:
         """Put a message into the mailbox of the actor `key`."""
-        self._post(service, key, message, idempotency_key, timestamp, headers, None)
+        name = self._service(service).name
+        self._post(Outgoing(name, key, message, idempotency_key, timestamp, headers), None)
         if settle:
             self.settle()
 
@@ -215,10 +173,9 @@ class AppHarness:
         """The reply, when all is settled. Raises what `Service.ask` raises; AskTimeoutError if there is no reply yet:
         its handler waits to be repeated, for example."""
         self._asked += 1
-        address = Address(0, "harness", self._asked)
-        definition = self._post(service, key, message, idempotency_key, timestamp, headers, address)
+        name, address = self._service(service).name, Address(0, "harness", self._asked)
+        definition = self._post(Outgoing(name, key, message, idempotency_key, timestamp, headers), address)
         self.settle()
-        name = self._service(service).name
         for _, record in self._read(f"{self._definition.id}.replies"):
             if reply_id(record) == address.id:
                 value = read_reply(name, definition, idempotency_key, record)
@@ -227,21 +184,8 @@ class AppHarness:
                 return value
         raise AskTimeoutError(name, 0, idempotency_key)
 
-    def _post(
-        self,
-        service: ServiceName,
-        key: Any,
-        message: Any,
-        idempotency_key: str | None,
-        timestamp: Instant | None,
-        headers: Headers,
-        address: Address | None,
-    ) -> MessageDefinition:
-        when = self.clock.now() if timestamp is None else to_instant(timestamp)
-        definition, target, record = compose(
-            self.engine.plan, self._service(service).name, key, message,
-            idempotency_key=idempotency_key, when=when, headers=headers, address=address,
-        )  # fmt: skip
+    def _post(self, message: Outgoing, address: Address | None) -> MessageDefinition:
+        definition, target, record = compose(self.engine.plan, message, self.clock.now(), address)
         self.run(self._append({target: [record]}))
         return definition
 
@@ -260,25 +204,6 @@ class AppHarness:
         ]
 
     # -- time --------------------------------------------------------------------------------------------------------
-    def settle(self, *, wait: bool = True, commit: bool = True) -> None:
-        """Read, handle, commit and pass on until all is quiet.
-
-        wait: also for handlers that wait themselves; else they stay as they are. commit: else nothing is committed."""
-        self.run(self._settle(wait, commit))
-
-    async def _settle(self, wait: bool, commit: bool) -> None:
-        limit = asyncio.timeout(self._patience)
-        try:
-            async with limit:
-                await self.engine.settle(wait=wait, commit=commit)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise UsageError(
-                f"handlers still wait after {self._patience:g} s. What they wait for may be the test itself: "
-                f"send with settle=False, then settle(wait=False). Or raise patience=."
-            ) from None
-
     def advance(
         self,
         *,
@@ -363,138 +288,7 @@ class AppHarness:
         page = self.run(self._view(self._service(service)).timers(encode_key(key)))
         return [timer_of(entry) for entry in page.entries]
 
-    # -- checkpoints -------------------------------------------------------------------------------------------------
-    def checkpoint(self, name: str | None = None) -> Manifest:
-        """Take a checkpoint of the app as it is; with a name, a savepoint. What is not handled yet stays so."""
-        if self.checkpoints is None:
-            raise UsageError("say where checkpoints are to be kept: AppHarness(app, checkpoints=DIRECTORY)")
-        return self.run(self._checkpoint(self.checkpoints, name))
-
-    async def _checkpoint(self, checkpoints: Checkpoints, name: str | None) -> Manifest:
-        request = request_checkpoint(self.log, self.engine.plan.app, self.clock, name=name, timeout=self._patience)
-        asking = asyncio.ensure_future(request)
-        while not asking.done():
-            await self.step_checkpoint()
-            await asyncio.sleep(0)
-        epoch = await asking
-        storage = await checkpoints.storage()
-        return storage.manifest(name or epoch)
-
-    async def step_checkpoint(self) -> None:
-        """What a checkpoint that is under way needs: the leader's part, and the commits that it asks for."""
-        assert self.checkpoints is not None  # noqa: S101  asked before
-        await self.checkpoints.coordinator.step()
-        await self.engine.listen(timeout=0)
-        await self.engine.commit_epochs()
-
-    def restore(
-        self,
-        id: str | int | CheckpointReader,
-        *,
-        app: Definable | None = None,
-        partitions: int | Mapping[str, int] | None = None,
-        starts: Mapping[str, Start] | None = None,
-        allow_dropped: bool = False,
-        settle: bool = True,
-    ) -> Restored:
-        """Begin a new run from a savepoint, by its name, or a checkpoint, by its number; or from one of another
-        harness. app: another version of the code. partitions: how many tasks, for all services or by their names."""
-        self.run(self.engine.close_tasks(commit=False))
-        if app is not None:
-            self._definition = app.define()
-            self._services = self._definition.services
-        asked: dict[str | None, int] = {None: partitions} if isinstance(partitions, int) else {}
-        asked.update(partitions if isinstance(partitions, Mapping) else {})
-        options = RestoreOptions(partitions=asked, starts=starts or {}, allow_dropped=allow_dropped)
-        try:
-            return self.run(self._restore(id, options))
-        finally:
-            self.run(self._open())
-            if settle:
-                self.settle()
-
-    async def _restore(self, id: str | int | CheckpointReader, options: RestoreOptions) -> Restored:
-        reader = id if isinstance(id, CheckpointReader) else self.savepoint(id)
-        target = Target(
-            app=self._definition.id,
-            services=tuple(self._services),
-            topics=self._definition.topics,
-            settings=self._settings,
-            log=self.log,
-            clock=self.clock,
-        )
-        with tempfile.TemporaryDirectory() as scratch:
-            return await Restoring(reader, target, options, Path(scratch) / "fetched", lambda *_: None).run()
-
-    def savepoint(self, id: str | int) -> CheckpointReader:
-        """What a savepoint, or a checkpoint, holds."""
-        if self._checkpoints is None:
-            raise UsageError("say where checkpoints are to be kept: AppHarness(app, checkpoints=DIRECTORY)")
-        return open_checkpoint(CheckpointStorage(self._checkpoints, self._definition.id), id)
-
-    # -- falling and rising ------------------------------------------------------------------------------------------
-    def restart(self) -> None:
-        """Stop in order and start again over the same log: what memory held comes back from the changelogs."""
-        self.run(self.engine.close_tasks(commit=True))
-        self.run(self._open())
-        self.settle()
-
-    def crash(self) -> None:
-        """Lose all that was not committed, and start again over the same log."""
-        self.run(self.engine.close_tasks(commit=False))
-        self.run(self._open())
-        self.settle()
-
-    def upgrade(self, app: Definable, *, services: Iterable[ServiceName] | None = None) -> None:
-        """Stop in order and go on with another version of the app, over the same log."""
-        self.run(self.engine.close_tasks(commit=True))
-        self._definition = app.define()
-        self._services = chosen(self._definition, services)
-        self.run(self._open())
-        self.settle()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something in the harness's event loop, for example what a waiting handler waits for."""
-        if self._runner is None:
-            coroutine.close()
-            raise UsageError("use the harness in a with statement: with AppHarness(app) as harness: ...")
-        return self._runner.run(coroutine)
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Call something in the harness's event loop."""
-
-        async def calling() -> T:
-            return function()
-
-        return self.run(calling())
-
     # -- parts -------------------------------------------------------------------------------------------------------
-    async def _open(self) -> None:
-        definition = self._definition
-        existing = await self.log.topics()
-        run = await current_run(self.log, definition.id)
-        plan = Plan(
-            definition.id, self._services, definition.topics, self._settings, existing, run, others=definition.services
-        )
-        stores = Stores(self._directory, self._settings)
-        self.checkpoints = None
-        if self._checkpoints is not None:
-            self.checkpoints = Checkpoints(
-                plan, self.log, stores, self._settings, self.clock, url=self._checkpoints, leads=lambda: True
-            )
-        self.engine = Engine(plan, self.log, stores, self._settings, clock=self.clock, snapshots=self.checkpoints)
-        await self.engine.start()
-
-    def _close(self) -> None:
-        runner, self._runner = self._runner, None
-        if runner is None:
-            return
-        try:
-            if hasattr(self, "engine"):
-                runner.run(self.engine.close_tasks(commit=False))
-        finally:
-            runner.close()
-
     def _topic(self, topic: TopicName) -> TopicDefinition:
         name, known = topic_name(topic), self.engine.plan.topics
         if name not in known:

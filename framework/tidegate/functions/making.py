@@ -1,0 +1,90 @@
+"""How a service is made: of an async function, of a ProcessFunction, or as an actor that takes messages only."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tidegate.codecs import codec_for
+from tidegate.errors import DefinitionError
+from tidegate.functions.messages import MessageDefinition, marked_methods
+from tidegate.functions.migrations import declared_migrations
+from tidegate.functions.process import ProcessFunction
+from tidegate.functions.service import Handler, Service, ServiceDefinition
+from tidegate.functions.signature import read_class_states, read_signature
+from tidegate.functions.topics import TopicDefinition
+
+__all__ = ("actor_service", "class_service", "function_service")
+
+
+def function_service(handler: Handler, names: Mapping[str, Any], **options: Any) -> Service:
+    signature = read_signature(handler, names, event="event")
+    inputs = _typed(options.pop("inputs"), signature.event_type)
+    definition = ServiceDefinition(
+        inputs=inputs,
+        states={declaration.name: declaration for declaration in signature.states},
+        handler=signature.call,
+        handler_states=tuple(declaration.name for declaration in signature.states),
+        **options,
+    )
+    return Service(definition, handler, names)
+
+
+def actor_service(names: Mapping[str, Any], **options: Any) -> Service:
+    """One that reads nothing but its mailbox; `Service.on` adds the handlers."""
+    return Service(ServiceDefinition(inputs=(), states={}, handler=_no_events, **options), _no_events, names)
+
+
+async def _no_events(ctx: Any, event: Any) -> None:
+    """Takes messages only."""
+
+
+def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], **options: Any) -> Service:
+    cls, inputs = type(prototype), options.pop("inputs")
+    messages = marked_methods(cls)
+    _check_methods(cls, messages, reads=bool(inputs))
+    states = read_class_states(cls, names)
+    definition = ServiceDefinition(
+        inputs=_typed(inputs, _event_type(cls)),
+        states={declaration.name: declaration for declaration in states},
+        prototype=prototype,
+        messages=messages,
+        **options,
+    )
+    if messages:
+        definition.check_may_take_messages()
+    service = Service(definition, cls, names)
+    for state, from_version, function in declared_migrations(cls):
+        service.migrate(state, from_version=from_version)(function)
+    return service
+
+
+def _check_methods(
+    cls: type[ProcessFunction[Any, Any]], messages: Mapping[str, MessageDefinition], *, reads: bool
+) -> None:
+    for message in messages.values():
+        if not inspect.iscoroutinefunction(getattr(cls, message.method)):
+            raise DefinitionError(
+                f"{cls.__qualname__}.{message.method} must be: async def {message.method}(self, ctx, message)"
+            )
+    if reads and (cls.process is ProcessFunction.process or not inspect.iscoroutinefunction(cls.process)):
+        raise DefinitionError(f"{cls.__qualname__} needs a method: async def process(self, ctx, event)")
+    if not inspect.iscoroutinefunction(cls.on_timer):
+        raise DefinitionError(f"{cls.__qualname__}.on_timer must be: async def on_timer(self, ctx, timer)")
+
+
+def _event_type(cls: type) -> Any:
+    for base in getattr(cls, "__orig_bases__", ()):
+        if typing.get_origin(base) is ProcessFunction:
+            return typing.get_args(base)[0]
+    return Any
+
+
+def _typed(inputs: tuple[TopicDefinition, ...], event_type: Any) -> tuple[TopicDefinition, ...]:
+    """Topics without a value type take the one that the handler's annotation names."""
+    if event_type is Any or isinstance(event_type, typing.TypeVar):
+        return inputs
+    return tuple(replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic for topic in inputs)
