@@ -75,18 +75,18 @@ def _nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _retaken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that opens in an epoch which it has not reported reports what it has by then."""
-    from tidegate.engine.task import Task
+    from tidegate.engine.moving import EpochMoves
 
-    enter = Task._enter_epoch
+    enter = EpochMoves.enter
 
-    def again(self: Task, epoch: int) -> bool:
+    def again(self: EpochMoves, epoch: int) -> bool:
         under_way = self._environment.snapshots
         record = getattr(under_way, "latest", None)
         first, self.retaken = not hasattr(self, "retaken"), True  # type: ignore[attr-defined]
         retake = first and record is not None and record.state == "begun" and record.epoch == epoch == self._stamp.epoch
         return enter(self, epoch) or retake
 
-    monkeypatch.setattr(Task, "_enter_epoch", again)
+    monkeypatch.setattr(EpochMoves, "enter", again)
     monkeypatch.setattr("tidegate.checkpoints.ledger.Ledger._opened", lambda *_: None)
 
 

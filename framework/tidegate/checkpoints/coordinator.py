@@ -30,7 +30,7 @@ from tidegate.checkpoints.describing import describe
 from tidegate.checkpoints.inflight import encode_in_flight
 from tidegate.checkpoints.ledger import Ledger
 from tidegate.checkpoints.manifest import FileRef, Manifest, TaskSnapshot, decode_task
-from tidegate.checkpoints.records import Answer, Request, answer_record
+from tidegate.checkpoints.records import ANSWERS, Answer, Request
 from tidegate.checkpoints.storage import CheckpointStorage, check_name
 from tidegate.checkpoints.trimming import trim
 from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
@@ -320,9 +320,9 @@ class Coordinator:
         records = [checkpoint_record(decided, now)]
         self._attempts[id_] = self._attempts.get(id_, 0) + 1
         if id_ and manifest is not None:
-            records.append(answer_record(id_, Answer(epoch=barrier.epoch), now))
+            records.append(ANSWERS.record(id_, Answer(epoch=barrier.epoch), now))
         elif id_ and self._attempts[id_] >= _ATTEMPTS:
-            records.append(answer_record(id_, Answer(epoch=barrier.epoch, error=reason), now))
+            records.append(ANSWERS.record(id_, Answer(epoch=barrier.epoch, error=reason), now))
         await self._say(*records)
         if manifest is None:
             self._not_before = asyncio.get_running_loop().time() + _AGAIN_SECONDS
@@ -331,7 +331,7 @@ class Coordinator:
             _tell(manifest)
 
     async def _answer(self, id_: str, answer: Answer) -> None:
-        await self._say(answer_record(id_, answer, self._clock.now()))
+        await self._say(ANSWERS.record(id_, answer, self._clock.now()))
 
 
 def _read_task(storage: CheckpointStorage, path: str) -> TaskSnapshot:

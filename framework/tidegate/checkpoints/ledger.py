@@ -7,22 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.checkpoints.records import (
-    ANSWER_PREFIX,
-    REPORT_PREFIX,
-    REQUEST_PREFIX,
-    Report,
-    Request,
-    decode_report,
-    decode_request,
-)
-from tidegate.engine.barriers import (
-    CHECKPOINT_KEY,
-    OPENED_PREFIX,
-    CheckpointRecord,
-    decode_checkpoint,
-    decode_opened,
-)
+from tidegate.checkpoints.records import ANSWERS, REPORTS, REQUESTS, Report, Request
+from tidegate.engine.barriers import CHECKPOINT_KEY, OPENED, CheckpointRecord, Opened, decode_checkpoint
 from tidegate.logs.base import LogRecord
 
 __all__ = ("Ledger",)
@@ -51,14 +37,14 @@ class Ledger:
         key, value = record.key or b"", record.value
         if key == CHECKPOINT_KEY and value is not None:
             self._checkpoint(decode_checkpoint(value))
-        elif key.startswith(REPORT_PREFIX) and value is not None:
-            self._report(key.removeprefix(REPORT_PREFIX).decode(), decode_report(value))
-        elif key.startswith(OPENED_PREFIX) and value is not None:
-            self._opened(key.removeprefix(OPENED_PREFIX).decode(), value)
-        elif key.startswith(REQUEST_PREFIX):
-            self._request(key.removeprefix(REQUEST_PREFIX).decode(), value)
-        elif key.startswith(ANSWER_PREFIX):
-            self.requests.pop(key.removeprefix(ANSWER_PREFIX).decode(), None)
+        elif (task := REPORTS.name(key)) is not None and value is not None:
+            self._report(task, REPORTS.decode(value))
+        elif (task := OPENED.name(key)) is not None and value is not None:
+            self._opened(task, OPENED.decode(value))
+        elif (id_ := REQUESTS.name(key)) is not None:
+            self._request(id_, value)
+        elif (id_ := ANSWERS.name(key)) is not None:
+            self.requests.pop(id_, None)
 
     def _checkpoint(self, record: CheckpointRecord) -> None:
         self.latest, self.failure = record, ""
@@ -72,9 +58,8 @@ class Ledger:
         else:
             self.reports[task] = report
 
-    def _opened(self, task: str, raw: bytes) -> None:
+    def _opened(self, task: str, opened: Opened) -> None:
         """A task that opens in the epoch has lost the store that it held: it can never report."""
-        opened = decode_opened(raw)
         if self._concerns(opened.run, opened.epoch) and task not in self.reports:
             self.failure = self.failure or f"{task} was opened again before its snapshot was safe"
 
@@ -86,4 +71,4 @@ class Ledger:
         if value is None:
             self.requests.pop(id_, None)
         else:
-            self.requests[id_] = decode_request(value)
+            self.requests[id_] = REQUESTS.decode(value)

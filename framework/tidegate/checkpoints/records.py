@@ -11,26 +11,9 @@ from typing import Final
 
 import msgspec
 
-from tidegate.logs.base import NewRecord
+from tidegate.engine.notices import Notices
 
-__all__ = (
-    "ANSWER_PREFIX",
-    "REPORT_PREFIX",
-    "REQUEST_PREFIX",
-    "Answer",
-    "Report",
-    "Request",
-    "answer_record",
-    "decode_answer",
-    "decode_report",
-    "decode_request",
-    "report_record",
-    "request_record",
-)
-
-REPORT_PREFIX: Final = b"tidegate/report/"
-REQUEST_PREFIX: Final = b"tidegate/request/"
-ANSWER_PREFIX: Final = b"tidegate/answer/"
+__all__ = ("ANSWERS", "REPORTS", "REQUESTS", "Answer", "Report", "Request")
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,31 +40,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why there is no checkpoint; empty: there is."""
 
 
-_encoder: Final = msgspec.json.Encoder()
-_reports: Final = msgspec.json.Decoder(Report)
-_requests: Final = msgspec.json.Decoder(Request)
-_answers: Final = msgspec.json.Decoder(Answer)
-
-
-def report_record(task: str, report: Report, now: int) -> NewRecord:
-    return REPORT_PREFIX + task.encode(), _encoder.encode(report), now, ()
-
-
-def request_record(id_: str, request: Request | None, now: int) -> NewRecord:
-    return REQUEST_PREFIX + id_.encode(), None if request is None else _encoder.encode(request), now, ()
-
-
-def answer_record(id_: str, answer: Answer | None, now: int) -> NewRecord:
-    return ANSWER_PREFIX + id_.encode(), None if answer is None else _encoder.encode(answer), now, ()
-
-
-def decode_report(raw: bytes) -> Report:
-    return _reports.decode(raw)
-
-
-def decode_request(raw: bytes) -> Request:
-    return _requests.decode(raw)
-
-
-def decode_answer(raw: bytes) -> Answer:
-    return _answers.decode(raw)
+REPORTS: Final = Notices(b"tidegate/report/", Report)
+REQUESTS: Final = Notices(b"tidegate/request/", Request)
+ANSWERS: Final = Notices(b"tidegate/answer/", Answer)

@@ -8,14 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from tidegate.checkpoints.records import (
-    ANSWER_PREFIX,
-    Answer,
-    Request,
-    answer_record,
-    decode_answer,
-    request_record,
-)
+from tidegate.checkpoints.records import ANSWERS, REQUESTS, Answer, Request
 from tidegate.checkpoints.storage import check_name
 from tidegate.errors import CheckpointFailedError
 from tidegate.logs.base import Log, NewRecord, Reader, TopicPartition
@@ -37,16 +30,16 @@ async def request_checkpoint(
     try:
         reader.assign(await log.end_offsets([control]))
         await _append(
-            log, control, request_record(id_, Request(name=name, stop=stop, asked_ms=clock.now()), clock.now())
+            log, control, REQUESTS.record(id_, Request(name=name, stop=stop, asked_ms=clock.now()), clock.now())
         )
         try:
             async with asyncio.timeout(timeout):
-                answer = await _answer(reader, ANSWER_PREFIX + id_.encode())
+                answer = await _answer(reader, ANSWERS.key(id_))
         except TimeoutError:
             raise CheckpointFailedError(0, f"no worker has answered within {timeout:g} s") from None
         finally:
             now = clock.now()
-            await _append(log, control, request_record(id_, None, now), answer_record(id_, None, now))
+            await _append(log, control, REQUESTS.record(id_, None, now), ANSWERS.record(id_, None, now))
     finally:
         await reader.close()
     if answer.error:
@@ -59,7 +52,7 @@ async def _answer(reader: Reader, key: bytes) -> Answer:
         for batch in await reader.read(timeout=1.0):
             for record in batch.records:
                 if record.key == key and record.value is not None:
-                    return decode_answer(record.value)
+                    return ANSWERS.decode(record.value)
 
 
 async def _append(log: Log, control: TopicPartition, *records: NewRecord) -> None:

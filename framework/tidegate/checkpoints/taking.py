@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tidegate.checkpoints.manifest import FileRef, TaskSnapshot, encode_task
-from tidegate.checkpoints.records import Report, report_record
+from tidegate.checkpoints.records import REPORTS, Report
 from tidegate.checkpoints.storage import CheckpointStorage, digest_of
 from tidegate.engine.barriers import CheckpointRecord
 from tidegate.engine.markers import source_name
@@ -83,7 +83,7 @@ class Taker:
 
     async def _tell_of(self, task: str, report: Report) -> None:
         fault_point("snapshot.reporting")
-        await self._tell(report_record(task, report, self._clock.now()))  # 6
+        await self._tell(REPORTS.record(task, report, self._clock.now()))  # 6
 
     async def _write(self, cut: Cut, directory: Path) -> None:
         """Whoever writes the snapshot lets go of the store; the next one may hold it as soon as that is done."""

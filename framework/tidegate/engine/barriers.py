@@ -10,25 +10,23 @@ from typing import Final, Literal
 
 import msgspec
 
+from tidegate.engine.notices import Notices
 from tidegate.errors import DecodeError
 from tidegate.logs.base import NewRecord
 
 __all__ = (
     "CHECKPOINT_KEY",
-    "OPENED_PREFIX",
+    "OPENED",
     "OWN_PREFIX",
     "CheckpointRecord",
     "Opened",
     "checkpoint_record",
     "decode_checkpoint",
-    "decode_opened",
-    "opened_record",
 )
 
 OWN_PREFIX: Final = b"tidegate/"
 """What keys on the control topic begin with that are not the names of tasks."""
 CHECKPOINT_KEY: Final = b"tidegate/checkpoint"
-OPENED_PREFIX: Final = b"tidegate/opened/"
 
 
 class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,9 +57,11 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The one that its marker names."""
 
 
+OPENED: Final = Notices(b"tidegate/opened/", Opened)
+"""By task."""
+
 _encoder: Final = msgspec.json.Encoder()
 _checkpoints: Final = msgspec.json.Decoder(CheckpointRecord)
-_opened: Final = msgspec.json.Decoder(Opened)
 
 
 def checkpoint_record(record: CheckpointRecord, now: int) -> NewRecord:
@@ -73,11 +73,3 @@ def decode_checkpoint(raw: bytes) -> CheckpointRecord:
         return _checkpoints.decode(raw)
     except msgspec.MsgspecError as error:
         raise DecodeError(f"the control topic's record of the last checkpoint cannot be read: {error}") from error
-
-
-def opened_record(task: str, opened: Opened, now: int) -> NewRecord:
-    return OPENED_PREFIX + task.encode(), _encoder.encode(opened), now, ()
-
-
-def decode_opened(raw: bytes) -> Opened:
-    return _opened.decode(raw)

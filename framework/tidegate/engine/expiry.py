@@ -1,7 +1,7 @@
 """Removes state whose time to live is over, a little at a time.
 
 Expired values are never returned anyway. This takes them off the disk: it walks through the stored entries of each
-state that has a TTL, some hundreds a second, round and round, and marks the expired ones for removal with the next
+state that has a TTL, a step about once a second, round and round, and marks the expired ones for removal with the next
 commit.
 """
 

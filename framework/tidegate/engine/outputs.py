@@ -9,7 +9,7 @@ from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import NewRecord, TopicPartition
 
-__all__ = ("Emitted", "Output", "beside", "group")
+__all__ = ("Emitted", "Output", "group", "outputs_by_name")
 
 Emitted = tuple[TopicPartition, NewRecord]
 """A target and a record for it."""
@@ -32,7 +32,15 @@ class Output:
         self.beside = None if beside is None else self.sources[beside]
 
 
-def beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> int | None:
+def outputs_by_name(service: ServiceDefinition, number: int, limit: int) -> dict[str, Output]:
+    """A task's outputs by the names that handlers may call them: the declared ones, the default first, and those of
+    the topics."""
+    outputs = {name: Output(topic, limit, _beside(service, number, topic)) for name, topic in service.outputs.items()}
+    topics = {output.topic.name: output for output in outputs.values()}
+    return {**outputs, **{name: output for name, output in topics.items() if name not in outputs}}
+
+
+def _beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> int | None:
     """The partition of an output topic that holds all keys which belong in a task of the service, if it is one."""
     source = service.inputs[0]
     alike = not source.internal and not topic.internal and source.partitions == topic.partitions

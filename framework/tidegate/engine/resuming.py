@@ -1,19 +1,21 @@
-"""Where a task goes on: its input positions and its time, from the last commit marker."""
+"""Where a task goes on: its input positions and its time, from the last commit marker, and what earlier lives left."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tidegate.engine.inputs import Input
 from tidegate.engine.markers import ChannelMark, CommitMarker, InputMark, source_name
 from tidegate.engine.metrics import TaskMetrics
+from tidegate.engine.outputs import Output
+from tidegate.engine.plan import TaskPlan
 from tidegate.errors import LogError
 from tidegate.logs.base import Log, TopicPartition
 from tidegate.time.clock import MAX_TIME, MIN_TIME
-from tidegate.time.progress import TaskTime
+from tidegate.time.progress import OutsideChannel, SenderChannel, TaskTime
 
-__all__ = ("resume_inputs", "resume_time")
+__all__ = ("channel_marks", "find_carried", "find_sent", "resume_inputs", "resume_time")
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,24 @@ async def resume_inputs(
         input_.restore(mark.from_start(start))
 
 
+async def find_carried(inputs: Mapping[TopicPartition, Input], log: Log) -> dict[TopicPartition, int]:
+    """Inputs that hold what was in flight when the run began, and are not read yet, with their ends."""
+    carried = [source for source, input_ in inputs.items() if input_.topic.carried]
+    ends = await log.end_offsets(carried) if carried else {}
+    return {source: end for source, end in ends.items() if inputs[source].position < end}
+
+
+async def find_sent(plan: TaskPlan, outputs: Iterable[Output], log: Log) -> Mapping[TopicPartition, int]:
+    """Whatever earlier lives have sent lies before the ends of today. Readers must come so far before they go by the
+    time of this task: it knows its watermark at once, and they may lag behind."""
+    if not plan.has_outputs:
+        return {}
+    targets = {target for output in outputs for target in output.sources}
+    mailboxes = [service.mailbox for service in plan.mailboxes.values() if service.mailbox is not None]
+    targets |= {TopicPartition(box.name, number) for box in mailboxes for number in range(box.partitions)}
+    return await log.end_offsets(targets)
+
+
 def resume_time(time: TaskTime, marker: CommitMarker) -> None:
     """A bounded run left time at its end; the next run starts without knowing any."""
 
@@ -54,3 +74,12 @@ def resume_time(time: TaskTime, marker: CommitMarker) -> None:
         channel.watermark = known(marker.channels.get(source_name(source), ChannelMark()).watermark)
     for name, sender in time.senders.items():
         sender.watermark = known(marker.channels.get(name, ChannelMark()).watermark)
+
+
+def channel_marks(time: TaskTime) -> dict[str, ChannelMark]:
+    """What a marker says of a task's time, so that the next life can resume it."""
+    channels: dict[str, OutsideChannel | SenderChannel] = {
+        **{source_name(source): channel for source, channel in time.outside.items()},
+        **time.senders,
+    }
+    return {name: ChannelMark(watermark=channel.watermark, idle=channel.idle) for name, channel in channels.items()}

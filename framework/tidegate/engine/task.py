@@ -5,7 +5,8 @@
                          └──an error──▶ FAILED ──close──▶ CLOSED
 
 The engine opens it, offers it records, lets it run in slices, and asks it to commit; data flows through this file
-from top to bottom: `offer` → `run` → `commit`.
+from top to bottom: `offer` → `run` → `commit`. Three parts have modules of their own: how it moves from epoch to epoch
+(`moving`), where its time comes from (`timekeeping`), and how it goes on after a refused commit (`stepping`).
 """
 
 from __future__ import annotations
@@ -13,49 +14,42 @@ from __future__ import annotations
 import asyncio
 import copy
 import enum
-import logging
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from time import perf_counter, thread_time
 from typing import Final
 
-from tidegate.engine.barriers import Opened, opened_record
-from tidegate.engine.caution import Caution, Steps
+from tidegate.engine.caution import Caution
 from tidegate.engine.commit import Committer
 from tidegate.engine.context import STAMP_HEADER, Stamp, TaskContext
 from tidegate.engine.dispatch import Dispatcher
 from tidegate.engine.environment import Environment
-from tidegate.engine.epochs import EpochScan
 from tidegate.engine.evolving import evolve
 from tidegate.engine.expiry import Expiry
 from tidegate.engine.failures import FailureHandling
 from tidegate.engine.inputs import Input
 from tidegate.engine.mail import Mail
-from tidegate.engine.markers import ChannelMark, CommitMarker, source_name
-from tidegate.engine.outputs import Emitted, Output, beside
+from tidegate.engine.markers import CommitMarker, source_name
+from tidegate.engine.moving import EpochMoves
+from tidegate.engine.outputs import Emitted, outputs_by_name
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.recovery import Recovered, recover
-from tidegate.engine.resuming import resume_inputs, resume_time
+from tidegate.engine.resuming import channel_marks, find_carried, find_sent, resume_inputs, resume_time
 from tidegate.engine.runs import without_older
 from tidegate.engine.sender import Sender
-from tidegate.engine.snapshots import Cut
 from tidegate.engine.space import StateSpace
-from tidegate.engine.telling import Telling
+from tidegate.engine.stepping import Steps
+from tidegate.engine.timekeeping import Timekeeper, new_time
 from tidegate.engine.timers import TimerQueue
 from tidegate.errors import DataError
 from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
-from tidegate.logs.base import Batch, LogRecord, NewRecord, TopicPartition, Writer
+from tidegate.logs.base import Batch, LogRecord, TopicPartition, Writer
 from tidegate.state.base import SnapshotStore
 from tidegate.state.layout import EVENT, PROCESSING
-from tidegate.time.clock import MAX_TIME, to_duration
-from tidegate.time.progress import OutsideChannel, Progress, SenderChannel, TaskTime
 
 __all__ = ("Task", "TaskState")
-
-logger = logging.getLogger(__name__)
 
 _NEVER: Final = 1 << 63
 
@@ -70,27 +64,22 @@ class TaskState(enum.Enum):
 class Task:
     store: SnapshotStore
     dispatcher: Dispatcher
+    epochs: EpochMoves
+    timekeeper: Timekeeper
 
     def __init__(self, plan: TaskPlan, environment: Environment, *, caution: Caution | None = None) -> None:
         """`caution`: the commit before was refused for what is in it."""
-        self.plan, self._environment = plan, environment
-        self._steps = None if caution is None else Steps(caution)
-        self._careful = caution is not None
+        self.plan, self._environment, self._caution = plan, environment, caution
         self.definition = plan.definition
         self.state = TaskState.CREATED
         self.info = TaskInfo(app=environment.app, service=plan.definition.name, number=plan.number)
         self.metrics = environment.metrics.of(plan.definition.name, plan.number)
         self._clock, self._settings = environment.clock, environment.settings
-        self.time = self._new_time()
+        self.time = new_time(plan)
         self.inputs: dict[TopicPartition, Input] = {
             source: Input(topic, source, self._clock, self.time.outside.get(source)) for topic, source in plan.sources
         }
-        outputs = {
-            name: Output(topic, environment.log.max_record_bytes, beside(self.definition, plan.number, topic))
-            for name, topic in self.definition.outputs.items()
-        }
-        self._outputs = {**{output.topic.name: output for output in outputs.values()}, **outputs}
-        self._default_first()
+        self._outputs = outputs_by_name(plan.definition, plan.number, environment.log.max_record_bytes)
         self._emitted: list[Emitted] = []
         self._opened = copy.copy(self.definition.prototype)
         self._stamp = Stamp(environment.app, environment.run, plan.id)
@@ -98,14 +87,8 @@ class Task:
         self._fresh = without_older(environment.app, plan.run, STAMP_HEADER)
         self._carried: dict[TopicPartition, int] = {}
         """Inputs that hold what was in flight when the run began, and are not read yet, with their ends."""
-        self._scan = EpochScan(environment.app, environment.run)
-        self._barrier = 0
-        """The latest epoch that somebody wants this task to be in."""
-        self._last_epoch: int | None = None
-        """The task is to stop with this one: it begins nothing, and enters it when its handlers have ended."""
-        self._drained_by = 0.0
-        self._snapshots: set[asyncio.Future[None]] = set()
-        """Those that are being written or uploaded."""
+        self._steps: Steps | None = None
+        """Only while the task goes on with caution."""
         self._commit_task: asyncio.Task[None] | None = None
         self._last_commit = self._clock.monotonic()
         self._last_flush = self._last_commit
@@ -113,29 +96,8 @@ class Task:
         self._flushing: asyncio.Future[None] | None = None
         self._finish_committed = False
         self._settled = 0
-        self.silent: list[TopicPartition] = []
-        """Outside partitions from which nothing came for a while."""
-        self._telling = Telling(
-            plan.id, self._settings.progress_interval, self._last_commit, has_readers=plan.has_readers
-        )
         self.commit_cost = 0.0
         """Seconds of the loop that a commit takes, smoothed."""
-
-    def _default_first(self) -> None:
-        names = list(self.definition.outputs)
-        self._outputs = {name: self._outputs[name] for name in (*names, *(set(self._outputs) - set(names)))}
-
-    def _new_time(self) -> TaskTime:
-        outside = {
-            source: OutsideChannel(
-                bound=topic.watermark.bound,
-                generator=topic.watermark.generator(),
-                idle_ms=None if topic.watermark.idle_after is None else to_duration(topic.watermark.idle_after),
-            )
-            for topic, source in self.plan.sources
-            if topic.name in self.plan.outside
-        }
-        return TaskTime(outside, {sender: SenderChannel(sender=sender) for sender in self.plan.senders})
 
     # -- opening -----------------------------------------------------------------------------------------------------
     async def open(self) -> Recovered:
@@ -158,33 +120,18 @@ class Task:
         return recovered
 
     async def _prepare(self, marker: CommitMarker | None, writer: Writer) -> None:
+        log = self._environment.log
         self._lineage = marker.lineage if marker is not None else uuid.uuid4().hex
-        await resume_inputs(self.plan.id, self.inputs, marker, self._environment.log, self.metrics)
-        await self._find_carried()
+        await resume_inputs(self.plan.id, self.inputs, marker, log, self.metrics)
+        self._carried = await find_carried(self.inputs, log)
         if marker is not None:
             resume_time(self.time, marker)
             self._stamp.epoch = marker.epoch
         self._assemble(writer)
-        self.dispatcher.epoch = self._stamp.epoch
-        await self._find_sent()
+        self._committer.sent.update(await find_sent(self.plan, self._outputs.values(), log))
         if self.definition.guarantee == "at_least_once":
-            eager = await self._environment.log.writer()
-            self._sender = Sender(eager, self._committer.sent, self._environment.wake)
+            self._sender = Sender(await log.writer(), self._committer.sent, self._environment.wake)
         await self._open_function()
-
-    async def _find_carried(self) -> None:
-        carried = [source for source, input_ in self.inputs.items() if input_.topic.carried]
-        ends = await self._environment.log.end_offsets(carried) if carried else {}
-        self._carried = {source: end for source, end in ends.items() if self.inputs[source].position < end}
-
-    async def _find_sent(self) -> None:
-        """Whatever earlier lives have sent lies before the ends of today. Readers must come so far before they go by
-        the time of this task: it knows its watermark at once, and they may lag behind."""
-        if self.plan.has_outputs:
-            targets = {target for output in self._outputs.values() for target in output.sources}
-            mailboxes = [service.mailbox for service in self.plan.mailboxes.values() if service.mailbox is not None]
-            targets |= {TopicPartition(box.name, number) for box in mailboxes for number in range(box.partitions)}
-            self._committer.sent.update(await self._environment.log.end_offsets(targets))
 
     def _assemble(self, writer: Writer) -> None:
         """The parts, over the store that was opened."""
@@ -195,14 +142,13 @@ class Task:
             self.store,
             limit=environment.cache_limit,
             largest=environment.log.max_record_bytes,
-            careful=self._careful,
+            careful=self._caution is not None,
         )
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
         self._mail = Mail(
             self.definition, self.plan.mailboxes, self.plan.replies, self._stamp, environment.log.max_record_bytes
         )
         failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
-        self._queues = queues
         self._writer = writer
         self._committer = Committer(
             self.plan, space, queues, self.store, writer, self._emitted, self.metrics, environment.commits
@@ -211,8 +157,13 @@ class Task:
             self.definition, self.plan.number, space, self.time, queues, self._clock, failures,
             self._new_context, self._environment.wake,
         )  # fmt: skip
-        self.dispatcher.blamed = None if self._steps is None else self._steps.caution.blamed
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
+        self.epochs = EpochMoves(self.plan, environment, self._stamp, self.dispatcher, self.store, self._committer.sent)
+        self.timekeeper = Timekeeper(
+            self.plan, environment, self.time, self.inputs, self._carried, self.dispatcher, self.epochs
+        )
+        if self._caution is not None:
+            self._steps = Steps(self._caution, self.inputs, self.time, self.dispatcher, self.epochs)
         self._expiry = Expiry(self.definition, space, self.time, self.dispatcher.busy)
 
     def _new_context(self) -> TaskContext:
@@ -261,95 +212,27 @@ class Task:
             del self._carried[batch.source]
 
     def _take_up(self, input_: Input, records: Sequence[LogRecord], position: int) -> None:
-        """What other tasks of this app have sent may be of a later epoch than this task is in."""
         if input_.outside:
             self.dispatcher.offer(input_, records, position)
             return
-        for epoch, start, end in self._scan.parts(records):
+        for epoch, start, end in self.epochs.divide(records):
             upto = position if end == len(records) else records[end].offset
             self.dispatcher.offer(input_, records[start:end], upto, epoch)
-
-    def move_to(self, epoch: int, *, stop: bool = False) -> None:
-        """A barrier: this task is to be in this epoch, or a later one. stop: and to handle nothing after it."""
-        if not stop:
-            self._barrier = max(self._barrier, epoch)
-        elif self._last_epoch is None:
-            self._last_epoch, self._drained_by = epoch, self._clock.monotonic() + self._settings.drain_seconds
-            self._enter_last_epoch()
-
-    def _enter_last_epoch(self) -> None:
-        drained = not self.dispatcher.waiting_for_handlers or self._clock.monotonic() >= self._drained_by
-        if self._last_epoch is not None and drained:
-            self._barrier = max(self._barrier, self._last_epoch)
-
-    def go_on(self) -> None:
-        """The app does not stop after all."""
-        self._last_epoch = None
-
-    @property
-    def stopped(self) -> bool:
-        """It has entered the epoch with which it is to stop: nothing is committed any more."""
-        return self._last_epoch is not None and self._stamp.epoch >= self._last_epoch
-
-    def hear(self, progress: Progress) -> None:
-        """A task upstream tells how far its time has come."""
-        channel = self.time.senders.get(progress.sender)
-        if channel is not None:
-            channel.waiting.append(progress)
-            self._take_in_progress()
-
-    def _take_in_progress(self) -> None:
-        if self._carried or self.epoch_due:  # a barrier comes before what is told in its epoch
-            return
-        if sum(channel.apply(self._reached) for channel in self.time.senders.values() if channel.waiting):
-            self.dispatcher.time_moved()
-
-    def _reached(self, source: TopicPartition) -> int | None:
-        input_ = self.inputs.get(source)
-        return None if input_ is None else input_.position
-
-    def finish_input(self, source: TopicPartition) -> None:
-        """Nothing more will come from this outside partition."""
-        if not self._carried:
-            self.time.finish(source)
-            self.dispatcher.time_moved()
-
-    def advance_watermark(self, watermark: int) -> None:
-        """Nothing up to this time will come any more from outside."""
-        for source in self.time.outside:
-            self.time.advance(source, watermark)
-        self.dispatcher.time_moved()
 
     # -- handling ----------------------------------------------------------------------------------------------------
     def tick(self, now: int, monotonic: float) -> None:
         """The clock has moved: timers, repetitions, idleness, progress."""
         self.dispatcher.tick(now, monotonic)
-        self._enter_last_epoch()
-        self._take_in_progress()
-        self.silent = [
-            source
-            for source, channel in self.time.outside.items()
-            if channel.silent(now) and not channel.idle and channel.watermark < MAX_TIME and self._caught_up(source)
-        ]
-
-    def let_idle(self, sources: Iterable[TopicPartition]) -> None:
-        """These partitions are silent, and everything in them is read."""
-        for source in sources:
-            self.time.outside[source].idle = True
-        self.dispatcher.time_moved()
-
-    def _caught_up(self, source: TopicPartition) -> bool:
-        if self._carried or self.dispatcher.buffered:
-            return False
-        return self.inputs[source].handled == self.inputs[source].position
+        self.epochs.tick()
+        self.timekeeper.tick(now)
 
     @property
     def ready(self) -> bool:
-        if self.state is not TaskState.RUNNING or self._last_epoch is not None:
+        if self.state is not TaskState.RUNNING or self.epochs.stopping:
             return False
         if self._steps is None:
             return self.dispatcher.ready
-        if self.committing or self.uncommitted or self.dispatcher.waiting_for_handlers or self.epoch_due:
+        if self.committing or self.uncommitted or self.dispatcher.waiting_for_handlers or self.epochs.due:
             return False
         return self.dispatcher.ready or bool(self._steps)
 
@@ -364,40 +247,21 @@ class Task:
         self.raise_failure()
 
     def _step(self, steps: Steps) -> None:
-        """One piece of work, which is then committed before the next one."""
-        dispatcher = self.dispatcher
-        dispatcher.latest = steps.trial = None
-        if not dispatcher.ready:
-            if steps.over(self.inputs, self.time.watermark):
-                self._stop_stepping(steps)
-                return
-            input_, record, position = steps.next()
-            if record is not None and self._too_new(input_, record):
-                steps.put_back(input_, record, position)
-                return
-            error = None if record is None else steps.blames(input_, record)
-            if record is not None and error is not None:
-                dispatcher.refuse(input_, record, error)
-            dispatcher.offer(input_, [record] if record is not None and error is None else [], position)
-        dispatcher.run(0)
-
-    def _stop_stepping(self, steps: Steps) -> None:
+        """One piece of work, which is then committed before the next one; or an end to caution."""
+        if not steps.over:
+            steps.take()
+            return
         self._steps = None
-        while steps:
-            input_, record, position = steps.next()
-            self._take_up(input_, [] if record is None else [record], position)
-
-    def _too_new(self, input_: Input, record: LogRecord) -> bool:
-        """Whether the task must move to another epoch before it takes this record up."""
-        self._barrier = max(self._barrier, 0 if input_.outside else self._scan.look_at(record))
-        return self.epoch_due
+        for input_, records, position in steps.rest():
+            self._take_up(input_, records, position)
 
     def send_out(self) -> None:
         """Outputs that need not wait for a commit leave now."""
-        if self._sender is not None and self._emitted and not self.stopped:
+        if self._sender is not None and self._emitted and not self.epochs.stopped:
             self.metrics.emitted.inc(len(self._emitted))
             self._sender.take(self._emitted)
 
+    # -- failures ----------------------------------------------------------------------------------------------------
     @property
     def refused(self) -> bool:
         """A commit cannot be made of what is in it: the task must be opened again, with caution."""
@@ -406,14 +270,13 @@ class Task:
     @property
     def caution(self) -> Caution | None:
         """What the next life of this task must know. None: nothing, or that would not help."""
-        error, steps = self.dispatcher.failure, self._steps
+        error = self.dispatcher.failure
         if not isinstance(error, DataError):
             return None
-        if steps is None:
-            upto = {source: input_.position for source, input_ in self.inputs.items()}
-            return Caution(upto=upto, watermark=self.time.watermark)
-        blamed = steps.blame(self.dispatcher.latest, error)
-        return None if blamed is None else replace(steps.caution, blamed=blamed)
+        if self._steps is not None:
+            return self._steps.caution_after(error)
+        upto = {source: input_.position for source, input_ in self.inputs.items()}
+        return Caution(upto=upto, watermark=self.time.watermark)
 
     def raise_failure(self) -> None:
         if self.dispatcher.failure is not None and not self.refused:
@@ -426,13 +289,20 @@ class Task:
         """There is something that a commit would change."""
         if self.dispatcher.handled or self._emitted:
             return True
-        return self._progress_due() or (self.finished and not self._finish_committed)
+        return self.timekeeper.progress_due or (self.timekeeper.finished and not self._finish_committed)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is left to be handled or committed."""
+        if self.ready or self.committing or self.dispatcher.unfinished:
+            return False
+        return not self.uncommitted and not self._dirty
 
     def commit_due(self, monotonic: float, interval: float, soonest: float) -> bool:
         """`interval`: since the last commit. `soonest`: the same, if somebody waits for a reply."""
-        if self.state is not TaskState.RUNNING or self.committing or self.stopped:
+        if self.state is not TaskState.RUNNING or self.committing or self.epochs.stopped:
             return False
-        if self.epoch_due:
+        if self.epochs.due:
             return True
         if self._steps is not None and self.uncommitted:
             return True
@@ -441,11 +311,6 @@ class Task:
         if self._mail.awaited and monotonic - self._last_commit >= soonest:
             return True
         return monotonic - self._last_commit >= interval and (self.uncommitted or self._expiry.due(monotonic))
-
-    @property
-    def epoch_due(self) -> bool:
-        """The next commit is to move to another epoch, and to be made at once."""
-        return max(self._barrier, self.dispatcher.next_epoch) > self._stamp.epoch
 
     @property
     def _dirty(self) -> int:
@@ -489,133 +354,49 @@ class Task:
 
     async def commit(self, *, force: bool = False, first: bool = False) -> None:
         """One commit, of everything that is finished. See `commit`. first: the task has just opened."""
-        if self.stopped:
+        if self.epochs.stopped:
             return
         monotonic, now = self._clock.monotonic(), self._clock.now()
         if self._expiry.due(monotonic):
             self._expire()
         self._last_commit = monotonic
-        if not force and not self.uncommitted and not self._dirty and not self.epoch_due:
+        if not force and not self.uncommitted and not self._dirty and not self.epochs.due:
             return
         started = perf_counter()
         self.metrics.handled.inc(self.dispatcher.handled)
         self.dispatcher.handled = 0
-        self._finish_committed = self.finished
+        self._finish_committed = self.timekeeper.finished
         self._mail.awaited = False
-        progress = self._next_progress(monotonic)
+        progress = self.timekeeper.next_progress(monotonic)
         self.send_out()
-        notices = [self._say_opened(now)] if first else []
-        epoch = self._next_epoch()
+        notices = [self.epochs.opened(now)] if first else []
+        epoch = self.epochs.next
         frozen = self._committer.freeze(self._marker(epoch), progress, now, notices)
-        moved = self._enter_epoch(epoch)
+        moved = self.epochs.enter(epoch)
         spent = perf_counter() - started
         if self._sender is not None:
             await self._sender.flushed()
         spent += await self._committer.commit(frozen)
         if moved:
-            self._take_snapshot(frozen.marker)
+            self.epochs.take_snapshot(frozen.marker)
         self.commit_cost = 0.7 * self.commit_cost + 0.3 * spent
         self._unflushed = True
         self._report()
 
+    def _expire(self) -> None:
+        removed = self._expiry.step(self._clock.now(), self._clock.monotonic())
+        if removed:
+            self.metrics.expired.inc(removed)
+
     def _marker(self, epoch: int) -> CommitMarker:
-        channels = {
-            source_name(source): ChannelMark(watermark=channel.watermark, idle=channel.idle)
-            for source, channel in self.time.outside.items()
-        }
-        for name, sender in self.time.senders.items():
-            channels[name] = ChannelMark(watermark=sender.watermark, idle=sender.idle)
         return CommitMarker(
             lineage=self._lineage,
             run=self._environment.run,
             epoch=epoch,
             inputs={source_name(source): input_.mark for source, input_ in self.inputs.items()},
             watermark=self.time.watermark,
-            channels=channels,
+            channels=channel_marks(self.time),
         )
-
-    # -- epochs ------------------------------------------------------------------------------------------------------
-    def _next_epoch(self) -> int:
-        return max(self._barrier, self.dispatcher.next_epoch, self._stamp.epoch)
-
-    def _enter_epoch(self, epoch: int) -> bool:
-        """At the moment of the freeze: what is handled from here on, and what it emits, is of this epoch."""
-        if epoch == self._stamp.epoch:
-            return False
-        self._stamp.epoch = epoch
-        self.dispatcher.enter(epoch)
-        self._environment.wake()
-        return True
-
-    def _take_snapshot(self, marker: CommitMarker) -> None:
-        """Of the commit that has just been applied: nothing else has been since."""
-        snapshots, position = self._environment.snapshots, self.store.position
-        if not snapshots.wanted(marker.epoch) or position is None:
-            return
-        for before in self._snapshots:
-            before.cancel()  # nobody waits for it any more: the leader begins one at a time
-        if self.store.held:
-            reason = f"its snapshot in the epoch before {marker.epoch} is not written yet"
-            self._begin_snapshot(snapshots.give_up(self.plan, marker.epoch, reason))
-            return
-        self.store.hold()
-        fault_point("snapshot.held")
-        cut = Cut(
-            plan=self.plan,
-            epoch=marker.epoch,
-            marker=marker,
-            position=position,
-            sent=dict(self._committer.sent),
-            store=self.store,
-        )
-        self._begin_snapshot(snapshots.take(cut))
-
-    def _begin_snapshot(self, work: Coroutine[None, None, None]) -> None:
-        future = asyncio.ensure_future(work)
-        self._snapshots.add(future)
-        future.add_done_callback(self._snapshots.discard)
-
-    @property
-    def snapshotting(self) -> bool:
-        return bool(self._snapshots)
-
-    def _say_opened(self, now: int) -> NewRecord:
-        return opened_record(self.plan.id, Opened(run=self._environment.run, epoch=self._stamp.epoch), now)
-
-    def _next_progress(self, monotonic: float) -> Progress | None:
-        if not self._progress_due():
-            return None
-        return self._telling.tell(self.dispatcher.passed, monotonic, idle=self.time.idle)
-
-    def _progress_due(self) -> bool:
-        if not self.plan.has_readers:
-            return False
-        return self._telling.due(
-            self.dispatcher.passed, self._clock.monotonic(), idle=self.time.idle, last=self.finished
-        )
-
-    @property
-    def finished(self) -> bool:
-        """A bounded run: time has come to its end."""
-        return self.time.watermark >= MAX_TIME
-
-    def finish_timeless(self) -> None:
-        """A bounded run is over for a task that nobody tells the time: it has only what comes back to it."""
-        if self.time.timeless and not self.finished:
-            self.time.end = MAX_TIME
-            self.dispatcher.time_moved()
-
-    @property
-    def quiet(self) -> bool:
-        """Nothing is left to be handled or committed."""
-        if self.ready or self.committing or self.dispatcher.unfinished:
-            return False
-        return not self.uncommitted and not self._dirty
-
-    def _expire(self) -> None:
-        removed = self._expiry.step(self._clock.now(), self._clock.monotonic())
-        if removed:
-            self.metrics.expired.inc(removed)
 
     def _report(self) -> None:
         self.metrics.watermark.set(self.time.watermark)
@@ -646,9 +427,8 @@ class Task:
                 closing.push_async_callback(self._sender.close)
             closing.push_async_callback(self._close_function)
             closing.push_async_callback(self.dispatcher.close)
-            for snapshot in self._snapshots:
-                snapshot.cancel()
-            for under_way in filter(None, (self._commit_task, self._flushing, *self._snapshots)):
+            self.epochs.cancel_snapshots()
+            for under_way in filter(None, (self._commit_task, self._flushing, *self.epochs.snapshotting)):
                 await asyncio.gather(under_way, return_exceptions=True)
             if commit and was is TaskState.RUNNING and self.dispatcher.failure is None:
                 await self.commit()

@@ -11,15 +11,13 @@ __all__ = ("Telling",)
 class Telling:
     """About once an interval, if anything has changed; at once when it wakes up, and for the last time."""
 
-    def __init__(self, task: str, interval: float, monotonic: float, *, has_readers: bool) -> None:
-        self._task, self._interval, self._has_readers = task, interval, has_readers
+    def __init__(self, task: str, interval: float, monotonic: float) -> None:
+        self._task, self._interval = task, interval
         self._told: Progress | None = None
         self._told_at = monotonic - interval
 
     def due(self, watermark: int, monotonic: float, *, idle: bool, last: bool) -> bool:
         """`watermark`: what is over for those downstream. `last`: there is nothing to come."""
-        if not self._has_readers:
-            return False
         progress, told = self._progress(watermark, idle), self._told
         if progress == told or (told is None and watermark == MIN_TIME and not idle):
             return False

@@ -13,25 +13,24 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from tidegate.engine.barriers import CHECKPOINT_KEY, OWN_PREFIX, CheckpointRecord, decode_checkpoint
+from tidegate.engine.bounded import BoundedRun
 from tidegate.engine.commits import Commits
 from tidegate.engine.environment import Environment
 from tidegate.engine.feed import Feed
-from tidegate.engine.markers import decode_progress
+from tidegate.engine.listening import Listening
 from tidegate.engine.metrics import Metrics
 from tidegate.engine.plan import Plan
 from tidegate.engine.roster import Roster, TaskReport
-from tidegate.engine.runs import RUN_KEY, Run, RunWatch, decode_run
+from tidegate.engine.runs import RunWatch
 from tidegate.engine.snapshots import NoSnapshots, Snapshots
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task
 from tidegate.engine.watch import Watch
-from tidegate.errors import LogUnavailableError, RunOverError
-from tidegate.logs.base import Log, Reader, TopicPartition
+from tidegate.errors import LogUnavailableError
+from tidegate.logs.base import Log
 from tidegate.logs.membership import Alone, Membership
 from tidegate.settings import Settings
-from tidegate.time.clock import MAX_TIME, Clock, SystemClock
-from tidegate.time.progress import Progress
+from tidegate.time.clock import Clock, SystemClock
 
 __all__ = ("Engine", "TaskReport")
 
@@ -72,18 +71,10 @@ class Engine:
         self.membership: Membership = membership or Alone()
         self._run_watch = RunWatch(log, plan.control, plan.run)
         self.snapshots: Snapshots = snapshots or NoSnapshots()
-        self._barrier: CheckpointRecord | None = None
-        self._caught_up = False
-        """What the control topic says from now on is said while this worker runs."""
-        self._stopped = False
-        """The app has stopped, with a savepoint."""
-        """The newest checkpoint: for tasks that open later."""
         self._roster = self._new_roster()
         self._feeds: dict[str, Feed] = {}
-        self._control: Reader | None = None
-        self._heard: dict[str, Progress] = {}
-        """What each sending task told last: for readers that open later."""
-        self._ends: dict[TopicPartition, int] = {}
+        self._listening = Listening(plan, log, self.tasks, self.snapshots, self.wake)
+        self._bounded = BoundedRun(plan, log, self.tasks)
         self.watch = Watch(plan, log, settings, self.clock, self.tasks, self._feeds, self.wake)
         self._awake = asyncio.Event()
 
@@ -98,10 +89,8 @@ class Engine:
         """Those that are assigned here."""
         self._feeds.update({name: Feed(self.log.reader()) for name in self.plan.services})
         self._roster = self._new_roster()
-        self._barrier, self._caught_up = None, False
-        self.snapshots.forget()
         await asyncio.to_thread(self.stores.clear_left_behind)
-        await self._catch_up_with_control()
+        await self._listening.catch_up()
         if self.until_end:
             await self._find_ends()
         return await self._roster.start()
@@ -123,25 +112,18 @@ class Engine:
         )
         return Roster(self.plan, environment, self.membership, enter=self._enter, leave=self._leave)
 
-    async def _catch_up_with_control(self) -> None:
-        """What tasks have told before we came. That a bounded run was at its end, they told of that run only."""
-        control = self.plan.control
-        start, end = await self.log.start_offsets([control]), await self.log.end_offsets([control])
-        self._control = self.log.reader()
-        self._control.assign({control: start[control]})
-        while self._control.position(control) < end[control]:
-            await self.listen(timeout=0.5)
-        self._heard = {sender: told for sender, told in self._heard.items() if told.watermark < MAX_TIME}
-        self._caught_up = True
+    async def _find_ends(self) -> None:
+        """Where the partitions end that are written from outside: what comes later is for the next run."""
+        await self._bounded.find_ends()
+        self.watch.ends = self._bounded.ends
+        for feed in self._feeds.values():
+            feed.stop_at(self._bounded.ends)
 
     def _enter(self, task: Task) -> None:
         self.tasks[task.plan.id] = task
-        if self._barrier is not None and (self._barrier.state == "begun" or self._stopped):
-            task.move_to(self._barrier.epoch, stop=self._barrier.stop)
-        for progress in self._heard.values():
-            task.hear(progress)
+        self._listening.tell(task)
         if self.until_end:
-            self._finish_inputs(task)
+            self._bounded.finish_inputs(task)
         self._feeds[task.definition.name].add(task)
         self.wake()
 
@@ -159,13 +141,11 @@ class Engine:
                     async with asyncio.timeout(_LAST_SECONDS):
                         await self.watch.publish(tasks)
         finally:
-            for reader in (
-                *(feed.reader for feed in self._feeds.values()),
-                *((self._control,) if self._control else ()),
-            ):
-                await reader.close()
+            for feed in self._feeds.values():
+                await feed.reader.close()
+            await self._listening.close()
             await self._run_watch.close()
-            self._control, self._ends, self._heard = None, {}, {}
+            self._bounded.ends = {}
             self._feeds.clear()
             self.tasks.clear()
 
@@ -209,6 +189,12 @@ class Engine:
                 future.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
+    async def _at_end(self) -> bool:
+        """The app has stopped. Or a bounded run is over."""
+        if self._listening.stopped:
+            return True
+        return self.until_end and not self._roster.unsettled and await self._bounded.is_over()
+
     async def _read_forever(self, feed: Feed) -> None:
         while True:
             try:
@@ -235,50 +221,8 @@ class Engine:
                 await task.flush_store(self.clock.monotonic())
 
     async def listen(self, *, timeout: float) -> bool:
-        """Pass on what tasks tell of their progress. False: nothing new."""
-        assert self._control is not None  # noqa: S101  tasks are open
-        heard = False
-        for batch in await self._control.read(timeout=timeout):
-            for record in batch.records:
-                if record.key is None or record.value is None:
-                    continue
-                if record.key.startswith(OWN_PREFIX):
-                    self._hear(record.key, record.value)
-                    self.snapshots.hear(record)
-                    continue
-                progress = decode_progress(record.key, record.value, self.run_id)
-                if progress is not None:
-                    heard = True
-                    self._heard[progress.sender] = progress
-                    for task in self.tasks.values():
-                        task.hear(progress)
-        return heard
-
-    def _hear(self, key: bytes, value: bytes) -> None:
-        """What is not a task's progress."""
-        if key == RUN_KEY:
-            self._hear_of_run(decode_run(value))
-        elif key == CHECKPOINT_KEY:
-            self._hear_of_checkpoint(decode_checkpoint(value))
-
-    def _hear_of_checkpoint(self, record: CheckpointRecord) -> None:
-        if record.run != self.run_id:
-            return
-        self._barrier = record
-        if record.state == "begun":
-            for task in self.tasks.values():
-                task.move_to(record.epoch, stop=record.stop)
-        elif record.stop and record.state == "aborted":
-            for task in self.tasks.values():
-                task.go_on()
-        elif record.stop and self._caught_up:
-            self._stopped = True
-            self.wake()
-
-    def _hear_of_run(self, run: Run) -> None:
-        """What the control topic says before we have caught up with it may be older than our run."""
-        if int(run.id) > int(self.run_id):
-            raise RunOverError(self.plan.app, self.run_id, run.id, run.savepoint)
+        """Pass on what the control topic says. False: no task has told anything new."""
+        return await self._listening.listen(timeout=timeout)
 
     async def read_once(self) -> bool:
         """Offer what the log has now. False: nothing new."""
@@ -296,7 +240,7 @@ class Engine:
             if self._failed(task):
                 continue
             task.tick(now, monotonic)
-            if task.silent:
+            if task.timekeeper.silent:
                 await self._let_idle(task)
             if task.ready:
                 busy = True
@@ -307,7 +251,7 @@ class Engine:
                 task.start_commit()
         if self.until_end:
             for task in self.tasks.values():
-                self._finish_inputs(task)
+                self._bounded.finish_inputs(task)
         return busy
 
     def _failed(self, task: Task) -> bool:
@@ -321,10 +265,11 @@ class Engine:
     async def _let_idle(self, task: Task) -> None:
         """Silent partitions no longer hold time back, unless the log has something that nobody has read yet."""
         try:
-            ends = await self.log.end_offsets(task.silent)
+            ends = await self.log.end_offsets(task.timekeeper.silent)
         except LogUnavailableError:
             return
-        task.let_idle([source for source, end in ends.items() if task.inputs[source].position >= end])
+        read = [source for source, end in ends.items() if task.inputs[source].position >= end]
+        task.timekeeper.let_idle(read)
 
     async def _rest(self) -> None:
         """Until something happens, or the next thing may be due by the clock."""
@@ -378,52 +323,16 @@ class Engine:
     async def commit_epochs(self) -> None:
         """Have those tasks commit that are to move to another epoch."""
         for task in list(self.tasks.values()):
-            if task.epoch_due and not task.committing:
+            if task.epochs.due and not task.committing:
                 await task.commit()
 
     def advance_watermark(self, watermark: int) -> None:
         """Say of every outside partition that nothing up to this time will come any more."""
         for task in self.tasks.values():
-            task.advance_watermark(watermark)
+            task.timekeeper.advance_watermark(watermark)
 
     def next_due(self) -> int | None:
         """In how many ms, by the clock, a timer or a repetition is due. None: there is none ahead."""
         now, monotonic = self.clock.now(), self.clock.monotonic()
         spans = [span for task in self.tasks.values() for span in task.dispatcher.due_in(now, monotonic)]
         return min((span for span in spans if span > 0), default=None)
-
-    # -- a bounded run -----------------------------------------------------------------------------------------------
-    async def _find_ends(self) -> None:
-        """Where the partitions end that are written from outside: what comes later is for the next run."""
-        outside = {source for plan in self.plan.tasks for topic, source in plan.sources if topic.name in plan.outside}
-        self._ends = dict(await self.log.end_offsets(outside))
-        self.watch.ends = self._ends
-        for feed in self._feeds.values():
-            feed.stop_at(self._ends)
-
-    def _finish_inputs(self, task: Task) -> None:
-        """Outside partitions that are read to the end which they had at the start: no more will come."""
-        for source in self._ends.keys() & task.time.outside.keys():
-            if task.inputs[source].position >= self._ends[source]:
-                task.finish_input(source)
-
-    async def _at_end(self) -> bool:
-        """The app has stopped. Or a bounded run: everything is read, handled and committed, and time is at its end."""
-        if self._stopped:
-            return True
-        if not self.until_end or self._roster.unsettled or not all(task.quiet for task in self.tasks.values()):
-            return False
-        if not await self._all_read():
-            return False
-        for task in self.tasks.values():
-            task.finish_timeless()
-        return all(task.finished and task.quiet for task in self.tasks.values())
-
-    async def _all_read(self) -> bool:
-        inputs = {source: input_ for task in self.tasks.values() for source, input_ in task.inputs.items()}
-        try:
-            ends = await self.log.end_offsets(source for source in inputs if source not in self._ends)
-        except LogUnavailableError:
-            return False
-        ends = {**ends, **self._ends}  # those of tasks that run elsewhere, too
-        return all(input_.position >= ends[source] for source, input_ in inputs.items())

@@ -75,7 +75,7 @@ async def reopen_in_the_middle(harness: AppHarness) -> None:
     for task in list(harness.engine.tasks.values()):
         await task.commit()
     victim = harness.engine.tasks["first.0"]
-    assert victim.snapshotting
+    assert victim.epochs.snapshotting
     victim.dispatcher.failure = LogUnavailableError("torn off")
     assert harness.engine._roster.mends(victim)
     await harness.engine._roster.settled()

@@ -170,7 +170,7 @@ def test_a_task_moves_before_it_handles_a_record_of_a_later_epoch(harness: AppHa
     harness.send("events", "go", key="k", settle=False)
     harness.run(first_only(harness))
     for number in range(2):
-        task(harness, "first", number).move_to(7)
+        task(harness, "first", number).epochs.move_to(7)
     harness.send("events", "go", key="k", settle=False)
     harness.run(first_only(harness))
     harness.send("events", "go", key="k", settle=False)
@@ -181,11 +181,11 @@ def test_a_task_moves_before_it_handles_a_record_of_a_later_epoch(harness: AppHa
 
     receiver.run()
 
-    assert receiver.epoch_due
+    assert receiver.epochs.due
     assert receiver.dispatcher.handled == 2  # the third was sent after the cut
     harness.settle()
     assert harness.state("second", "seen", "k") == 3
-    assert not receiver.epoch_due
+    assert not receiver.epochs.due
 
 
 def test_outside_records_need_no_look(harness: AppHarness) -> None:

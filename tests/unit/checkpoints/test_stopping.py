@@ -124,7 +124,7 @@ def test_one_that_does_not_end_is_not_waited_for_for_ever(harness: AppHarness) -
 def test_if_it_fails_the_app_goes_on(harness: AppHarness) -> None:
     harness.send("events", "a", key="k")
     for task in harness.engine.tasks.values():
-        task.move_to(7, stop=True)
+        task.epochs.move_to(7, stop=True)
     harness.send("events", "b", key="k", settle=False)
 
     async def give_up() -> None:
