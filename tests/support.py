@@ -14,7 +14,7 @@ from tidegate.engine.worker import Engine
 from tidegate.state.layout import MARKER, SCHEMA
 from tidegate.testing import AppHarness, SentRecord
 
-__all__ = ("Bench", "bounded_run")
+__all__ = ("Bench", "Gates", "bounded_run")
 
 Handler = Callable[..., Any]
 """An async function, or a ProcessFunction."""
@@ -74,6 +74,35 @@ class Bench(AppHarness):
     def marker(self) -> CommitMarker:
         """The last commit's."""
         return decode_marker([record.value for record in self.changelog if record.key == MARKER][-1])
+
+
+class Gates:
+    """Numbered gates at which handlers wait until the test opens them."""
+
+    def __init__(self) -> None:
+        self._open: set[int] = set()
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+
+    def close(self, *, but: Iterable[int] = ()) -> None:
+        """All of them, and nobody waits: before a test."""
+        self._open = set(but)
+        self._waiting.clear()
+
+    def forget(self) -> None:
+        """Whoever waits is gone with its worker."""
+        self._waiting.clear()
+
+    def open(self, gate: int) -> None:
+        self._open.add(gate)
+        for future in self._waiting.pop(gate, []):
+            if not future.done():
+                future.set_result(None)
+
+    async def wait(self, gate: int) -> None:
+        if gate not in self._open:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(gate, []).append(future)
+            await future
 
 
 def bounded_run(harness: AppHarness, *, during: Any = None) -> None:

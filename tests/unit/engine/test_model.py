@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support import Bench
+from tests.support import Bench, Gates
 from tidegate import (
     SKIP,
     Aggregate,
@@ -34,22 +34,7 @@ KEYS = ("a", "b", "b\x00", "c")
 NAMES = ("x", "y", "z", "")
 FAR = 10**12
 
-open_gates: set[int] = set()
-waiting: dict[int, list[asyncio.Future[None]]] = {}
-
-
-async def pass_gate(gate: int) -> None:
-    if gate not in open_gates:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.setdefault(gate, []).append(future)
-        await future
-
-
-def open_gate(gate: int) -> None:
-    open_gates.add(gate)
-    for future in waiting.pop(gate, []):
-        if not future.done():
-            future.set_result(None)
+gates = Gates()
 
 
 class Sum(AggregateFunction[int, list[int], int]):
@@ -82,7 +67,7 @@ async def interpret(
     for operation, name, value in event:
         match operation:
             case "gate":
-                await pass_gate(value)
+                await gates.wait(value)
             case "yield":
                 await asyncio.sleep(0)
             case "fail":
@@ -283,7 +268,7 @@ steps = st.one_of(
 
 def reopen(bench: Bench, *, commit: bool) -> None:
     bench.run(bench.engine.close_tasks(commit=commit))
-    waiting.clear()
+    gates.forget()
     bench.run(bench._open())
 
 
@@ -309,7 +294,7 @@ def perform(bench: Bench, step: tuple[Any, ...]) -> None:
         case ("restart", _, _):
             reopen(bench, commit=True)
         case ("open", gate, _):
-            bench.call(lambda: open_gate(gate))
+            bench.call(lambda: gates.open(gate))
 
 
 def compare(bench: Bench, models: dict[str, Model]) -> None:
@@ -326,8 +311,7 @@ def compare(bench: Bench, models: dict[str, Model]) -> None:
 
 
 def play(make: Callable[[], Bench], script: list[tuple[Any, ...]]) -> None:
-    open_gates.clear()
-    waiting.clear()
+    gates.close()
     fired.clear()
     models = {key: Model() for key in KEYS}
     with make() as bench:
@@ -337,7 +321,7 @@ def play(make: Callable[[], Bench], script: list[tuple[Any, ...]]) -> None:
             if step[0] == "put":
                 models[step[1]] = models[step[1]].run(step[1], step[2])
         for gate in range(4):
-            bench.call(partial(open_gate, gate))
+            bench.call(partial(gates.open, gate))
         bench.settle()
         compare(bench, models)
         if len(script) % 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support import Gates
 from tidegate import App, Context, MapState, Monotonic, Timer
 from tidegate.keys import partition_of
 from tidegate.testing import AppHarness
@@ -18,22 +18,7 @@ from tidegate.testing import AppHarness
 KEYS = [next(key for key in map(str, range(99)) if partition_of(key.encode(), 2) == n) for n in range(2)]
 
 late: list[Any] = []
-open_gates: set[int] = set()
-waiting: dict[int, list[asyncio.Future[None]]] = {}
-
-
-async def pass_gate(gate: int) -> None:
-    if gate not in open_gates:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.setdefault(gate, []).append(future)
-        await future
-
-
-def open_gate(gate: int) -> None:
-    open_gates.add(gate)
-    for future in waiting.pop(gate, []):
-        if not future.done():
-            future.set_result(None)
+gates = Gates()
 
 
 def build(*, partitions: int, key_by: bool) -> tuple[App, Any, Any]:
@@ -49,20 +34,20 @@ def build(*, partitions: int, key_by: bool) -> tuple[App, Any, Any]:
         if event["after"]:
             ctx.timers.after(event["after"] / 1000, name=f"{event['id']}:{event['gate']}")
         else:
-            await pass_gate(event["gate"])
+            await gates.wait(event["gate"])
             ctx.emit({"id": event["id"]})
 
     @first.on_timer()
     async def emit(ctx: Context, timer: Timer) -> None:
         number, gate = map(int, timer.name.split(":"))
-        await pass_gate(gate)
+        await gates.wait(gate)
         ctx.emit({"id": number})
 
     @app.process(middle, key_by=(lambda event: event["id"]) if key_by else None, key_type=int if key_by else str)
     async def last(ctx: Context, event: Any, seen: MapState[int, int], fired: MapState[int, int]) -> None:
         if ctx.late:
             late.append(("last", event, ctx.timestamp, ctx.watermark))
-        await pass_gate(event["id"] % 3)
+        await gates.wait(event["id"] % 3)
         seen[event["id"]] = seen.get(event["id"], 0) + 1
         ctx.timers.at(ctx.timestamp, name=str(event["id"]))
 
@@ -107,18 +92,16 @@ def perform(harness: AppHarness, name: str, number: int) -> None:
         case "settle":
             harness.settle(wait=False)
         case "open":
-            harness.call(partial(open_gate, number))
+            harness.call(partial(gates.open, number))
         case _:
             harness.run(engine.close_tasks(commit=name == "restart"))
-            waiting.clear()
+            gates.forget()
             harness.run(harness._open())
 
 
 def play(script: list[tuple[Any, ...]], *, partitions: int, key_by: bool) -> None:
     late.clear()
-    waiting.clear()
-    open_gates.clear()
-    open_gates.add(0)
+    gates.close(but=[0])
     app, start, last = build(partitions=partitions, key_by=key_by)
     now = [1000] * partitions
     sent = 0
@@ -134,7 +117,7 @@ def play(script: list[tuple[Any, ...]], *, partitions: int, key_by: bool) -> Non
             else:
                 perform(harness, *step)
         for gate in range(5):
-            harness.call(partial(open_gate, gate))
+            harness.call(partial(gates.open, gate))
         harness.settle()
         harness.finish()
         assert late == []
