@@ -1,20 +1,23 @@
-"""One service on a bench: the shortest way to see what a handler does."""
+"""What tests of several modules use: one service on a bench, gates at which handlers wait, a worker in this process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from tidegate import App, ProcessFunction
+from tidegate import AggregateFunction, App, ProcessFunction
 from tidegate.engine.markers import CommitMarker, decode_marker
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
 from tidegate.engine.worker import Engine
+from tidegate.host import Host
 from tidegate.state.layout import MARKER, SCHEMA
 from tidegate.testing import AppHarness, SentRecord
 
-__all__ = ("Bench", "Gates", "bounded_run")
+__all__ = ("Bench", "Gates", "Mean", "bounded_run", "running")
 
 Handler = Callable[..., Any]
 """An async function, or a ProcessFunction."""
@@ -76,6 +79,17 @@ class Bench(AppHarness):
         return decode_marker([record.value for record in self.changelog if record.key == MARKER][-1])
 
 
+class Mean(AggregateFunction[float, tuple[float, int], float]):
+    def create(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    def add(self, accumulator: tuple[float, int], item: float) -> tuple[float, int]:
+        return accumulator[0] + item, accumulator[1] + 1
+
+    def result(self, accumulator: tuple[float, int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+
 class Gates:
     """Numbered gates at which handlers wait until the test opens them."""
 
@@ -124,6 +138,20 @@ def bounded_run(harness: AppHarness, *, during: Any = None) -> None:
     harness.run(harness.engine.close_tasks(commit=True))
     harness.run(run())
     harness.run(harness._open())
+
+
+@asynccontextmanager
+async def running(app: App, directory: Path, *, until_end: bool = False) -> AsyncIterator[Host]:
+    """The app's worker, in this process, on an embedded log."""
+    host = Host(app.define, flags={"data": directory, "commit_interval": 0.02}, until_end=until_end)
+    await host.start()
+    run = asyncio.create_task(host.run())
+    try:
+        yield host
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        await host.stop()
 
 
 async def _tick(harness: AppHarness) -> None:

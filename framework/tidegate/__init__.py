@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidegate.lazy import loader
 
 if TYPE_CHECKING:
     from tidegate.app import App, Topic
@@ -83,7 +84,6 @@ _HOMES = {
         "WatermarkStrategy",
     ),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = (
     "DEAD_LETTER",
@@ -138,13 +138,7 @@ __all__ = (
 
 __version__ = "0.1.0"
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = loader(globals(), _HOMES)
 
 
 def __dir__() -> list[str]:

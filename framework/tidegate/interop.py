@@ -7,9 +7,10 @@ when they are used: Spark starts a Python process for each core, and most of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tidegate.lazy import loader
 
 if TYPE_CHECKING:
     from tidegate.checkpoints.authoring import entry_writer, schemas_of, write_manifest, write_task
@@ -39,7 +40,6 @@ _HOMES = {
     "tidegate.state.declaration": ("StateDeclaration",),
     "tidegate.state.layout": ("EXPIRY", "group_range", "keyed_prefix", "parse_tail"),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = (
     "EXPIRY",
@@ -68,12 +68,7 @@ __all__ = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'tidegate.interop' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = loader(globals(), _HOMES)
 
 
 def observe(directory: Path) -> LogObserver:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidegate.lazy import loader
 
 if TYPE_CHECKING:
     from tidegate_spark.bootstrap import write_savepoint
@@ -28,7 +29,6 @@ _HOMES = {
     "tidegate_spark.tables": ("read_table",),
     "tidegate_spark.topics": ("read_topic", "stream_topic"),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = (
     "Job",
@@ -49,12 +49,7 @@ __all__ = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'tidegate_spark' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+__getattr__ = loader(globals(), _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support import running
 from tidegate import App, Context, ValueState
 from tidegate.access import Access
 from tidegate.control.messages import Entries, Reset
@@ -28,19 +27,6 @@ def access_to(directory: Path, patience: float = 10.0) -> Access:
     return Access(app.define(), {"data": directory}, patience=patience)
 
 
-@asynccontextmanager
-async def running(directory: Path, *, until_end: bool = False) -> AsyncIterator[Host]:
-    host = Host(app.define, flags={"data": directory, "commit_interval": 0.02}, until_end=until_end)
-    await host.start()
-    run = asyncio.create_task(host.run())
-    try:
-        yield host
-    finally:
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-        await host.stop()
-
-
 def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
     access = access_to(tmp_path)
 
@@ -54,7 +40,7 @@ async def test_without_a_worker_the_log_is_owned_and_let_go(tmp_path: Path) -> N
         await access.create_topics()
         await operations.append("words", [(0, b"b", b'"x"', 1, [])])
 
-    async with running(tmp_path, until_end=True) as host:
+    async with running(app, tmp_path, until_end=True) as host:
         await host.finished.wait()
         async with access.opened() as operations:
             assert (access.owns, access.owner is None) == (False, False)
@@ -101,7 +87,7 @@ async def test_a_worker_waits_for_a_command_to_let_go(tmp_path: Path) -> None:
     await asyncio.gather(starting, return_exceptions=True)
     await access.release()
 
-    async with running(tmp_path):
+    async with running(app, tmp_path):
         pass
 
 
@@ -110,7 +96,7 @@ async def test_a_reset_that_would_not_fit_removes_nothing(tmp_path: Path) -> Non
     async with access.opened() as operations:
         await access.create_topics()
         await operations.append("words", [(0, b"b", b'"x"', 1, [])])
-    async with running(tmp_path, until_end=True) as host:
+    async with running(app, tmp_path, until_end=True) as host:
         await host.finished.wait()
     changed = App("reached")
 

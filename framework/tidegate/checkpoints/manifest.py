@@ -12,7 +12,7 @@ A checkpoint without a manifest is not complete, and never was.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -32,6 +32,8 @@ __all__ = (
     "encode_manifest",
     "encode_task",
 )
+
+T = TypeVar("T")
 
 FORMAT: Final = 1
 
@@ -152,10 +154,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def decode_manifest(raw: bytes, where: str) -> Manifest:
     """CheckpointDamagedError: it is not what was written. CheckpointError: a later version wrote it."""
-    try:
-        return _manifests.decode(_contents(raw, where))
-    except msgspec.MsgspecError as error:
-        raise CheckpointDamagedError(where, f"it cannot be read: {error}") from error
+    return _decode(_manifests, _contents(raw, where), where)
 
 
 def encode_task(snapshot: TaskSnapshot) -> bytes:
@@ -164,10 +163,7 @@ def encode_task(snapshot: TaskSnapshot) -> bytes:
 
 
 def decode_task(raw: bytes, where: str) -> TaskSnapshot:
-    try:
-        return _tasks.decode(_contents(raw, where))
-    except msgspec.MsgspecError as error:
-        raise CheckpointDamagedError(where, f"it cannot be read: {error}") from error
+    return _decode(_tasks, _contents(raw, where), where)
 
 
 def _enclose(contents: bytes) -> bytes:
@@ -176,10 +172,7 @@ def _enclose(contents: bytes) -> bytes:
 
 
 def _contents(raw: bytes, where: str) -> bytes:
-    try:
-        envelope = _envelopes.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise CheckpointDamagedError(where, f"it cannot be read: {error}") from error
+    envelope = _decode(_envelopes, raw, where)
     if envelope.format > FORMAT:
         raise CheckpointError(
             f"{where}: a newer Tidegate wrote this checkpoint (format {envelope.format}; this one knows {FORMAT}). "
@@ -189,3 +182,10 @@ def _contents(raw: bytes, where: str) -> bytes:
     if hashlib.sha256(contents).hexdigest() != envelope.sha256:
         raise CheckpointDamagedError(where, "its SHA-256 is not the one that was written")
     return contents
+
+
+def _decode(decoder: msgspec.json.Decoder[T], raw: bytes, where: str) -> T:
+    try:
+        return decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise CheckpointDamagedError(where, f"it cannot be read: {error}") from error

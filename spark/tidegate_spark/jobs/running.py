@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate_spark.columns import Bad
 from tidegate_spark.errors import JobFailedError
 from tidegate_spark.jobs.committing import TableWriter
 from tidegate_spark.jobs.contract import Job, Output, Source, Table, ToTopic
@@ -106,11 +107,14 @@ class _Runner:
         if isinstance(given, Table):
             return load_table(self._spark, self._places, given.name, given.format)
         watermark = FROM_TOPIC if given.watermark == "" else given.watermark
+        return self._stream(given, "drop", watermark)
+
+    def _stream(self, given: Source, bad: Bad, watermark: str | None) -> DataFrame:
         return stream_topic(
             self._spark,
             self._app,
             given.name,
-            bad="drop",
+            bad=bad,
             watermark=watermark,
             schema=given.schema,
             flags=self._flags,
@@ -121,16 +125,7 @@ class _Runner:
         """The records of all its topics that are not of their type, with why, where they were, and their bytes."""
         frames = []
         for given in self._job.sources:
-            kept = stream_topic(
-                self._spark,
-                self._app,
-                given.name,
-                bad="keep",
-                watermark=None,
-                schema=given.schema,
-                flags=self._flags,
-                options=dict(given.options),
-            )
+            kept = self._stream(given, "keep", None)
             key = F.col("key").cast("string")
             where = ("topic", "partition", "offset", "timestamp", key.alias("key"), "raw", "error", "run", "epoch")
             frames.append(kept.where(F.col("error").isNotNull()).select(*where))

@@ -14,18 +14,9 @@ from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.kafka import KafkaLog
 from tidegate.logs.kafka.fetching import LANES
 from tidegate.logs.kafka.log import WRITE_LANES
-from tidegate.settings import KafkaSettings
 from tidegate_app.kafka.plugin import SharedKafka
 
 TASKS = 48
-
-
-@pytest.fixture
-async def log(kafka: SharedKafka) -> AsyncIterator[KafkaLog]:
-    log = KafkaLog(kafka.url, KafkaSettings())
-    await log.start()
-    yield log
-    await log.stop()
 
 
 @pytest.fixture

@@ -33,14 +33,6 @@ DAY = 24 * 3600 * 1000
 
 
 @pytest.fixture
-async def log(kafka: SharedKafka) -> AsyncIterator[KafkaLog]:
-    log = KafkaLog(kafka.url, KafkaSettings())
-    await log.start()
-    yield log
-    await log.stop()
-
-
-@pytest.fixture
 async def admin(kafka: SharedKafka) -> AsyncIterator[AIOKafkaAdminClient]:
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.address)
     await admin.start()

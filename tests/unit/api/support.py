@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import httpx
 import msgspec
 
+from tests.support import Mean
 from tidegate import (
     DEAD_LETTER,
     TTL,
     Aggregate,
-    AggregateFunction,
     AggregatingState,
     App,
     Context,
@@ -51,17 +51,6 @@ class Praise(msgspec.Struct):
 
 class HowOften(msgspec.Struct):
     """A question."""
-
-
-class Mean(AggregateFunction[float, tuple[float, int], float]):
-    def create(self) -> tuple[float, int]:
-        return 0.0, 0
-
-    def add(self, accumulator: tuple[float, int], item: float) -> tuple[float, int]:
-        return accumulator[0] + item, accumulator[1] + 1
-
-    def result(self, accumulator: tuple[float, int]) -> float:
-        return accumulator[0] / accumulator[1]
 
 
 def make_app(**options: Any) -> App:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support import running
 from tidegate import App, Context, ValueState
 from tidegate.control import server as server_module
 from tidegate.control.address import announce, bind, read_address
@@ -21,7 +22,6 @@ from tidegate.control.messages import MOST_BYTES, Append, Entries, Goodbye, Hell
 from tidegate.control.operations import Owner
 from tidegate.control.server import ControlServer
 from tidegate.errors import OwnerLeftError, OwnerLostError, OwnerSilentError, RefusedError
-from tidegate.host import Host
 
 app = App("counted")
 words = app.topic("words", value_type=str, partitions=2)
@@ -30,19 +30,6 @@ words = app.topic("words", value_type=str, partitions=2)
 @app.process(words)
 async def counter(ctx: Context, word: str, count: ValueState[int | None]) -> None:
     count.value = (count.value or 0) + 1
-
-
-@asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[Host]:
-    host = Host(app.define, flags={"data": directory, "commit_interval": 0.02})
-    await host.start()
-    run = asyncio.create_task(host.run())
-    try:
-        yield host
-    finally:
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-        await host.stop()
 
 
 @asynccontextmanager
@@ -66,7 +53,7 @@ async def until(found: Mapping[bytes, bytes], connection: Connection) -> None:
 
 
 async def test_records_are_appended_and_state_is_seen(tmp_path: Path) -> None:
-    async with running(tmp_path), connected(tmp_path) as connection:
+    async with running(app, tmp_path), connected(tmp_path) as connection:
         positions = await connection.append("words", [(0, b"b", b'"x"', 1, []), (0, b"b", b'"y"', 2, [("h", b"1")])])
 
         assert positions == {0: 2}
@@ -79,7 +66,7 @@ async def test_records_are_appended_and_state_is_seen(tmp_path: Path) -> None:
 
 
 async def test_a_reset_forgets_and_begins_again(tmp_path: Path) -> None:
-    async with running(tmp_path) as host, connected(tmp_path) as connection:
+    async with running(app, tmp_path) as host, connected(tmp_path) as connection:
         await connection.append("words", [(0, b"b", b'"x"', 1, [])])
         await until({b"b": b"1"}, connection)
 
@@ -95,7 +82,7 @@ async def test_a_reset_forgets_and_begins_again(tmp_path: Path) -> None:
 
 
 async def test_records_that_are_sent_during_a_reset_wait_for_it(tmp_path: Path) -> None:
-    async with running(tmp_path) as host, connected(tmp_path) as one, connected(tmp_path) as other:
+    async with running(app, tmp_path) as host, connected(tmp_path) as one, connected(tmp_path) as other:
 
         async def send() -> None:
             for _ in range(20):
@@ -121,7 +108,7 @@ async def test_records_that_are_sent_during_a_reset_wait_for_it(tmp_path: Path) 
 async def test_what_is_wrong_is_refused_and_the_connection_goes_on(
     tmp_path: Path, request_: Any, kind: str, message: str
 ) -> None:
-    async with running(tmp_path), connected(tmp_path) as connection:
+    async with running(app, tmp_path), connected(tmp_path) as connection:
         with pytest.raises(RefusedError, match=message) as refused:
             await (
                 connection.entries(request_)
@@ -150,21 +137,21 @@ async def raw_answer(directory: Path, data: bytes) -> Any:
 
 
 async def test_a_message_that_is_too_long_ends_the_connection_and_nothing_else(tmp_path: Path) -> None:
-    async with running(tmp_path):
+    async with running(app, tmp_path):
         assert await raw_answer(tmp_path, struct.pack(">I", MOST_BYTES + 1) + b"x") is None
         assert (await raw_answer(tmp_path, encode(Hello(1))))["type"] == "welcome"
 
 
 @pytest.mark.parametrize("body", [b"", b"\x93", b"\x80", b'{"type": "topics"}', b"cos\nsystem\n(S'true'\ntR."])
 async def test_a_message_that_is_no_request_is_refused(tmp_path: Path, body: bytes) -> None:
-    async with running(tmp_path):
+    async with running(app, tmp_path):
         answer = await raw_answer(tmp_path, struct.pack(">I", len(body)) + body)
 
         assert (answer["type"], answer["kind"]) == ("failure", "OwnerError")
 
 
 async def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    async with running(tmp_path):
+    async with running(app, tmp_path):
         answer = await raw_answer(tmp_path, encode(Hello(99)))
 
         assert "use the same version of Tidegate for both" in answer["message"]
@@ -172,13 +159,13 @@ async def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> Non
 
 async def test_too_many_connections_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 2)
-    async with running(tmp_path), connected(tmp_path), connected(tmp_path):
+    async with running(app, tmp_path), connected(tmp_path), connected(tmp_path):
         with pytest.raises(RefusedError, match="2 others are connected"):
             await connect(tmp_path / "counted")
 
 
 async def test_an_owner_that_stops_says_goodbye(tmp_path: Path) -> None:
-    async with running(tmp_path):
+    async with running(app, tmp_path):
         connection = await connect(tmp_path / "counted")
     assert connection is not None
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import pytest
 
+from tests.support import Mean
 from tidegate import (
     TTL,
     Aggregate,
-    AggregateFunction,
     AggregatingState,
     App,
     Context,
@@ -30,17 +30,6 @@ from tidegate.testing import AppHarness
 app = App("views", partitions=3)
 words = app.topic("words", value_type=str)
 other = app.topic("other", value_type=str)
-
-
-class Mean(AggregateFunction[float, tuple[float, int], float]):
-    def create(self) -> tuple[float, int]:
-        return 0.0, 0
-
-    def add(self, accumulator: tuple[float, int], item: float) -> tuple[float, int]:
-        return accumulator[0] + item, accumulator[1] + 1
-
-    def result(self, accumulator: tuple[float, int]) -> float:
-        return accumulator[0] / accumulator[1]
 
 
 @app.process(words)
