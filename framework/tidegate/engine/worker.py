@@ -25,6 +25,7 @@ from tidegate.engine.runs import RUN_KEY, Run, RunWatch, decode_run
 from tidegate.engine.snapshots import NoSnapshots, Snapshots
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task
+from tidegate.engine.turns import Turns
 from tidegate.engine.watch import Watch
 from tidegate.errors import LogUnavailableError, RunOverError
 from tidegate.logs.base import Log, Reader, TopicPartition
@@ -78,6 +79,7 @@ class Engine:
         self._stopped = False
         """The app has stopped, with a savepoint."""
         """The newest checkpoint: for tasks that open later."""
+        self._turns = Turns()
         self._roster = self._new_roster()
         self._feeds: dict[str, Feed] = {}
         self._control: Reader | None = None
@@ -120,6 +122,7 @@ class Engine:
             wake=self.wake,
             cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, len(self.plan.tasks))),
             commits=self.commits,
+            turns=self._turns,
         )
         return Roster(self.plan, environment, self.membership, enter=self._enter, leave=self._leave)
 
@@ -301,7 +304,7 @@ class Engine:
             if task.ready:
                 busy = True
                 task.run()
-                await asyncio.sleep(0)
+                await self._turns.next()
             task.send_out()
             if commits and task.commit_due(monotonic, interval, soonest):
                 task.start_commit()
