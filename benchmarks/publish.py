@@ -66,8 +66,13 @@ def _readme(sections: Mapping[str, Any]) -> str:
 
 
 def _ratios(section: Mapping[str, Any]) -> str:
-    told = [f"{times:.2g} × {label}" for label, times in ratios_of(lines_of(section))]
-    return f"Tidegate: {', '.join(told)}." if told else ""
+    """How it compares with the others; how it compares with itself is on the page."""
+    told = [
+        f"{times:.2g} × {label.partition(',')[0]}"
+        for label, times in ratios_of(lines_of(section))
+        if "against" not in label
+    ]
+    return f"In *W*, Tidegate's rate is {', '.join(told)}." if told else ""
 
 
 def _page(sections: Mapping[str, Any]) -> str:

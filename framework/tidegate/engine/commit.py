@@ -21,6 +21,7 @@ from tidegate.engine.outputs import Emitted, group
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import TimerQueue
+from tidegate.engine.turns import Turns
 from tidegate.faults import fault_point
 from tidegate.logs.base import NewRecord, Records, TopicPartition, Writer
 from tidegate.logs.records import Columns
@@ -58,10 +59,11 @@ class Committer:
         emitted: list[Emitted],
         metrics: TaskMetrics,
         commits: Commits | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._plan, self._space, self._queues, self._store = plan, space, queues, store
         self._writer, self._emitted, self._metrics = writer, emitted, metrics
-        self._announced = commits or Commits()
+        self._announced, self._turns = commits or Commits(), turns or Turns()
         self.sent: dict[TopicPartition, int] = {}
         """Per output partition, the position after the last record of ours."""
         self.also: list[Change] = []
@@ -95,6 +97,7 @@ class Committer:
 
     async def commit(self, frozen: Frozen) -> float:
         """Steps 2 to 4. Returns the seconds of the loop that this took."""
+        await self._turns.next()
         started = perf_counter()
         changes, marker = frozen.changes, (MARKER, encode_marker(frozen.marker))
         records: dict[TopicPartition, Sequence[NewRecord]] = dict(frozen.outputs)
@@ -103,6 +106,7 @@ class Committer:
         fault_point("commit.appending")
         positions = await self._writer.append(records, self._with_progress(frozen))
         fault_point("commit.appended")
+        await self._turns.next()
         started = perf_counter()
         self._metrics.changes.inc(len(frozen.changes))
         self._apply(frozen, marker, positions[self._plan.changelog])

@@ -9,6 +9,7 @@ from tidegate.engine.commits import Commits
 from tidegate.engine.metrics import Metrics
 from tidegate.engine.snapshots import Snapshots
 from tidegate.engine.stores import Stores
+from tidegate.engine.turns import Turns
 from tidegate.logs.base import Log
 from tidegate.settings import Settings
 from tidegate.time.clock import Clock
@@ -35,3 +36,5 @@ class Environment:
     """How many decoded values each state of each task may keep."""
     commits: Commits = field(default_factory=Commits)
     """Who wants to know of commits."""
+    turns: Turns = field(default_factory=Turns)
+    """Of the event loop: slices and commits take one each."""

@@ -151,7 +151,7 @@ class Task:
         failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
         self._writer = writer
         self._committer = Committer(
-            self.plan, space, queues, self.store, writer, self._emitted, self.metrics, environment.commits
+            self.plan, space, queues, self.store, writer, self._emitted, self.metrics, environment.commits, environment.turns
         )
         self.dispatcher = Dispatcher(
             self.definition, self.plan.number, space, self.time, queues, self._clock, failures,
@@ -326,6 +326,7 @@ class Task:
 
     async def _commit_or_fail(self) -> None:
         try:
+            await self._environment.turns.next()
             if self.dispatcher.failure is None:  # a handler may have failed since this commit was due
                 await self.commit()
         except Exception as error:

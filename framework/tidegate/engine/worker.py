@@ -25,6 +25,7 @@ from tidegate.engine.runs import RunWatch
 from tidegate.engine.snapshots import NoSnapshots, Snapshots
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task
+from tidegate.engine.turns import Turns
 from tidegate.engine.watch import Watch
 from tidegate.errors import LogUnavailableError
 from tidegate.logs.base import Log
@@ -71,6 +72,7 @@ class Engine:
         self.membership: Membership = membership or Alone()
         self._run_watch = RunWatch(log, plan.control, plan.run)
         self.snapshots: Snapshots = snapshots or NoSnapshots()
+        self._turns = Turns()
         self._roster = self._new_roster()
         self._feeds: dict[str, Feed] = {}
         self._listening = Listening(plan, log, self.tasks, self.snapshots, self.wake)
@@ -109,6 +111,7 @@ class Engine:
             wake=self.wake,
             cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, len(self.plan.tasks))),
             commits=self.commits,
+            turns=self._turns,
         )
         return Roster(self.plan, environment, self.membership, enter=self._enter, leave=self._leave)
 
@@ -245,7 +248,7 @@ class Engine:
             if task.ready:
                 busy = True
                 task.run()
-                await asyncio.sleep(0)
+                await self._turns.next()
             task.send_out()
             if commits and task.commit_due(monotonic, interval, soonest):
                 task.start_commit()
