@@ -151,8 +151,9 @@ class Task:
         failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
         self._writer = writer
         self._committer = Committer(
-            self.plan, space, queues, self.store, writer, self._emitted, self.metrics, environment.commits, environment.turns
-        )
+            self.plan, space, queues, self.store, writer, self._emitted, self.metrics,
+            environment.commits, environment.turns,
+        )  # fmt: skip
         self.dispatcher = Dispatcher(
             self.definition, self.plan.number, space, self.time, queues, self._clock, failures,
             self._new_context, self._environment.wake,
