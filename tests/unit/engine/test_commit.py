@@ -152,7 +152,7 @@ def test_handling_goes_on_while_a_commit_is_on_its_way() -> None:
 
         async def meanwhile() -> None:
             commit = asyncio.ensure_future(task.commit())
-            while not log:
+            while not log:  # noqa: ASYNC110  a few turns of the loop at most
                 await asyncio.sleep(0)
             writer = await b.log.writer()
             await writer.append({TopicPartition("events", 0): [(b"k", b"0", 1000, ())]})
