@@ -1,7 +1,7 @@
 """One measurement of latency: events of W at a steady pace, and how long after each its result can be read, committed.
 
-An event's time starts when it was due to be sent, so that a driver which falls behind makes no latency look better. What
-the driver does itself counts as well, so it does without Python's garbage collector meanwhile.
+An event's time starts when it was due to be sent, so that a driver which falls behind makes no latency look better.
+What the driver does itself counts as well, so it does without Python's garbage collector meanwhile.
 """
 
 from __future__ import annotations
