@@ -11,27 +11,53 @@ import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 
-__all__ = ("bucket",)
+__all__ = ("S3", "bucket", "running")
+
+
+class S3:
+    """A server that can be stopped and started again, with all that it holds."""
+
+    def __init__(self) -> None:
+        self._server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        self._host, self._port = self._server.get_host_and_port()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Says where it is, as it would for any S3."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://{self._host}:{self._port}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        """At the same address; what it holds is this process's."""
+        self._server = ThreadedMotoServer("127.0.0.1", port=self._port, verbose=False)
+        self._server.start()
 
 
 @contextmanager
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a new bucket; the environment says where it is, as it would for any S3."""
-    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    environment = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    for name, value in environment.items():
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S3, str]]:
+    """A server, and the name of a new bucket on it; the environment says where it is."""
+    server = S3()
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     fsspec.get_filesystem_class("s3").clear_instance_cache()  # one that knows an earlier server
     name = f"tidegate-{uuid.uuid4().hex[:8]}"
     boto3.client("s3").create_bucket(Bucket=name)
     try:
-        yield name
+        yield server, name
     finally:
         server.stop()
+
+
+@contextmanager
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A new bucket alone."""
+    with running(monkeypatch) as (_, name):
+        yield name

@@ -168,6 +168,7 @@ class SavepointRequest(Strict):
 class CheckpointList(BaseModel):
     progress: Any = Field(description="What is under way, and how the last ones ended.")
     checkpoints: list[Any]
+    error: str = Field(description="Why the storage cannot list them; empty: it can.")
 
 
 class Taken(BaseModel):

@@ -81,6 +81,10 @@ class Savepoints:
             with _bar("restoring") as bar:
                 restored = await access.restore(reader, options, bar.stage)
         _tell(definition.id, reader.manifest, restored)
+        if definition.id == self._definition.id:
+            note("Start its workers with 'tidegate worker'.")
+        else:
+            note(f"Let the code say App({definition.id!r}), and start its workers with 'tidegate worker'.")
 
     def delete(self, name: str) -> None:
         self._storage.delete_savepoint(name)
@@ -266,7 +270,6 @@ def _tell(app: str, manifest: Manifest, restored: Restored) -> None:
         f"Loaded {_size(loaded.bytes)} in {count(loaded.entries, 'entry').replace('entrys', 'entries')}, "
         f"{_size(loaded.moved)} of it into other tasks; {count(loaded.in_flight, 'record')} in flight."
     )
-    note("Start its workers with 'tidegate worker'.")
 
 
 def _size(size: int) -> str:

@@ -4,7 +4,8 @@ A remark stands on the line before a block:
 
     <!-- test: skip, why -->         leave it out
     <!-- test: source PATH -->       do not run it: each of its paragraphs must stand in that file, in this order
-    <!-- test: file NAME -->         write it to this file, in the page's shell session; `NAME, anew` replaces the file
+    <!-- test: file NAME -->         write it to this file, in the page's shell session; `NAME, anew` replaces the file;
+                                     `NAME, and here` also runs it with the page's Python blocks
     <!-- test: run -->               a shell block: run it in the page's session, and it must succeed
     <!-- test: output -->            what the run block before it prints to stdout; `...` stands for anything
     <!-- test: says -->              lines that the session's commands print to stderr; `...` stands for anything

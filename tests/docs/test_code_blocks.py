@@ -36,7 +36,7 @@ def test_python_blocks_run_in_their_order(page: Path) -> None:
     module = sys.modules[name] = types.ModuleType(name)
     try:
         for block in blocks_of(page):
-            if block.language == "python" and not block.kind:
+            if block.language == "python" and (not block.kind or block.rest.endswith(", and here")):
                 _run_python(block, module)
     finally:
         del sys.modules[name]
@@ -100,8 +100,8 @@ def _run_session(blocks: list[Block], session: Path, results: Path, broker: str)
 def _commands(block: Block) -> str:
     if block.kind == "run":
         return block.code
-    name, _, anew = block.rest.partition(", ")
-    return f"cat {'>' if anew else '>>'} {name} <<'END OF FILE'\n{block.code}\nEND OF FILE"
+    name, _, how = block.rest.partition(", ")
+    return f"cat {'>' if how == 'anew' else '>>'} {name} <<'END OF FILE'\n{block.code}\nEND OF FILE"
 
 
 def _so_far(blocks: list[Block], results: Path) -> str:

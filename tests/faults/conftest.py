@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.support.disk import Mount, mounts
 from tests.faults.support.embedded import EmbeddedWorld
 from tests.faults.support.kafka import KafkaWorld
 from tests.faults.support.processes import Zygote
@@ -39,6 +40,13 @@ def seed() -> int:
     found = random_seed()
     sys.stdout.write(f"TIDEGATE_SEED={found}\n")
     return found
+
+
+@pytest.fixture
+def mount() -> Iterator[Mount]:
+    """A small file system of its own at a directory; it is gone before the worlds are."""
+    with mounts() as make:
+        yield make
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.slow)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
+from itertools import pairwise
 
 import pytest
 
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
-from tests.faults.support.feed import entries
+from tests.faults.support.apps import Entry, Posting
+from tests.faults.support.feed import START, entries
 from tests.faults.support.points import OF_CHECKPOINTS
 from tests.faults.support.world import KILLED, World
 from tidegate.checkpoints.reader import open_checkpoint
@@ -96,3 +98,33 @@ def test_a_worker_killed_again_and_again_restores_from_its_checkpoints(new_world
         lose_stores(world)
     assert world.struck.total() == 4
     finish(world)
+
+
+def test_while_a_handler_waits_for_5_s_all_others_commit_and_checkpoints_complete(
+    new_world: NewWorld, seed: int
+) -> None:
+    """Its own record is in none of them: whoever starts from one handles it again."""
+    world = new_world("ledger", TIDEGATE_CHECKPOINT_INTERVAL="0.3", TIDEGATE_TEST_TOIL="0.002")
+    slow = Entry(id=1, key="slow", amount=1, at=START, wait=5.0)
+    world.append("entries", [slow, *entries(seed, 4000, first=2)])
+    life = world.live(until_end=False)
+    life.wait_until(lambda: "1" in world.notes, 30, "did not begin to wait")
+    before, seen = max(storage_of(world).checkpoints(), default=0), [world.observed("postings")]
+    began = time.monotonic()
+    while time.monotonic() < began + 4.0:
+        time.sleep(0.5)
+        seen.append(world.observed("postings"))
+    taken = [storage_of(world).manifest(epoch) for epoch in storage_of(world).checkpoints() if epoch > before + 1]
+    life.kill()
+
+    assert all(later > earlier for earlier, later in pairwise(seen)), world.told(f"the others stood still: {seen}")
+    assert len(taken) >= 2, world.told(f"checkpoints did not complete: {life.output[-3000:]}")
+    for manifest in taken:
+        waiting = [mark.unfinished for task in manifest.tasks for mark in task.marker.inputs.values()]
+        assert sum(map(len, waiting)) == 1, world.told(f"checkpoint {manifest.epoch} has not waited for nobody")
+    lose_stores(world)
+    world.drain()
+    picture = world.look()
+    assert [posting.id for posting in picture.by_key("postings", Posting)["slow"]] == [1]
+    assert world.notes.count("1") >= 2, "it was begun again"
+    oracle.check_ledger(world, picture)

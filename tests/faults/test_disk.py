@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.faults.conftest import NewEmbeddedWorld
 from tests.faults.support import oracle
 from tests.faults.support.apps import Entry
+from tests.faults.support.disk import Ballast, Mount
 from tests.faults.support.feed import entries
 from tests.faults.support.world import Picture, World
-
-SIZE = 48 << 20
-Mount = Callable[[Path], Path]
-
-
-@pytest.fixture
-def mount() -> Iterator[Mount]:
-    """A small file system of its own at a directory."""
-    mounted: list[Path] = []
-
-    def make(directory: Path) -> Path:
-        directory.mkdir(parents=True, exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(directory)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            pytest.skip("there is no mount command: a full disk cannot be made here")
-        if done.returncode:
-            pytest.skip(f"a tmpfs cannot be mounted here ({done.stderr.strip()}): a full disk cannot be made")
-        mounted.append(directory)
-        return directory
-
-    yield make
-    for directory in mounted:
-        subprocess.run(["umount", str(directory)], check=True)
-
-
-class Ballast:
-    """A file that takes all the room but a little."""
-
-    def __init__(self, directory: Path) -> None:
-        self._file = directory / "ballast"
-
-    def load(self, *, leave: int) -> None:
-        room = os.statvfs(self._file.parent)
-        size = room.f_bavail * room.f_frsize - leave
-        with self._file.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
-
-    def drop(self) -> None:
-        self._file.unlink()
 
 
 def check_sent(world: World, picture: Picture) -> None:

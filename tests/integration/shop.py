@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.integration.commands import Project, lines
+from tests.integration.commands import Project, Running, lines
 
-__all__ = ("Shop",)
+__all__ = ("KafkaShop", "Shop")
 
 _CODE = """
 import msgspec
@@ -43,12 +44,23 @@ class Shop(Project):
 
     def __init__(self, directory: Path, name: str = "shop") -> None:
         super().__init__(directory, shop=_CODE.replace("NAME", name))
-        self.name = name
+        self.name = self.app = name
         self.sent = 0
+
+    @property
+    def orders(self) -> str:
+        """The topic that is written from outside."""
+        return f"{self.name}-orders"
+
+    def call(self, app: str) -> None:
+        """Give the app another id; its topics keep their names."""
+        path = self.directory / "shop.py"
+        path.write_text(path.read_text().replace(f'App("{self.app}"', f'App("{app}"'))
+        self.app = app
 
     def order(self, count: int, **options: Any) -> None:
         orders = [self._order(number) for number in range(self.sent, self.sent + count)]
-        self.run("send", "shop.py", f"{self.name}-orders", stdin=lines(orders), **options)
+        self.run("send", "shop.py", self.orders, stdin=lines(orders), **options)
         self.sent += count
 
     def lines(self, start: int, end: int) -> list[str]:
@@ -77,6 +89,22 @@ class Shop(Project):
         """What an outside reader gets."""
         return sorted(r["value"] for r in self.json("tail", "shop.py", f"{self.name}-bills", "--until-end", **options))
 
+    def sold(self, count: int, **options: Any) -> None:
+        """Wait until so many are on their way to the second service."""
+        self.json("tail", "shop.py", f"{self.name}-sold", "--from-beginning", "--count", str(count), **options)
+
     def finish(self, **options: Any) -> str:
         """Handle all that is there, and return what the worker said."""
         return self.run("worker", "shop.py", "--until-end", **options).stderr
+
+
+class KafkaShop(Shop):
+    """On the broker, unless a command says otherwise."""
+
+    def __init__(self, directory: Path, broker: str) -> None:
+        super().__init__(directory, name=f"shop-{uuid.uuid4().hex[:8]}")
+        self.broker = broker
+
+    def start(self, *arguments: str, stdin: str | Path = "", program: str = "tidegate", **environment: str) -> Running:
+        environment = {"TIDEGATE_BROKER": self.broker, "TIDEGATE_KAFKA_SESSION_TIMEOUT": "6", **environment}
+        return super().start(*arguments, stdin=stdin, program=program, **environment)

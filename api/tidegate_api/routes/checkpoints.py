@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import msgspec
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from tidegate.errors import NotReadyError
+from tidegate.errors import CheckpointStorageError, NotReadyError
 from tidegate.serving import Checkpoint
 from tidegate_api.answers import NO_STORE, json_answer
 from tidegate_api.context import MAY_OPERATE, Api, ApiContext
@@ -21,14 +23,14 @@ router = APIRouter(tags=["checkpoints"], dependencies=MAY_OPERATE)
 async def list_checkpoints(api: Api) -> Response:
     """The complete checkpoints, the newest first, and what is under way."""
     _require_running(api)
-    return _listed(api, await api.serving.history.checkpoints())
+    return await _listed(api, api.serving.history.checkpoints())
 
 
 @router.get("/v1/savepoints", response_model=CheckpointList)
 async def list_savepoints(api: Api) -> Response:
     """The savepoints, the newest first."""
     _require_running(api)
-    return _listed(api, await api.serving.history.savepoints())
+    return await _listed(api, api.serving.history.savepoints())
 
 
 @router.post("/v1/checkpoints", response_model=Taken, responses={202: {"model": Taken}})
@@ -50,8 +52,15 @@ def _require_running(api: ApiContext) -> None:
         raise NotReadyError("the app's checkpoints", "the worker is starting, or about to stop")
 
 
-def _listed(api: ApiContext, found: list[Checkpoint]) -> Response:
-    body = {"progress": api.serving.history.progress, "checkpoints": found}
+async def _listed(api: ApiContext, listing: Awaitable[list[Checkpoint]]) -> Response:
+    """How they are doing is told by the log: it can be said while the storage does not answer, when it is asked for."""
+    found: list[Checkpoint] = []
+    error = ""
+    try:
+        found = await listing
+    except CheckpointStorageError as failure:
+        error = str(failure)
+    body = {"progress": api.serving.history.progress, "checkpoints": found, "error": error}
     return Response(msgspec.json.encode(body), 200, NO_STORE, "application/json")
 
 

@@ -5,7 +5,8 @@
 2. A checkpoint that its predecessor has begun is complete if its manifest is in the storage; else it is aborted. What
    had asked for it asks again.
 3. When one is due, or asked for, the leader writes that it has begun: the barrier. There is one at a time, and its
-   number is higher than any in the log or the storage.
+   number is higher than any in the log or the storage. What the one before has left behind, if that was given up, is
+   deleted then.
 4. Tasks take their snapshots and report. If one cannot, was opened again meanwhile, or time is up: aborted.
 5. All have reported: copy what was in flight from the log.
 6. Make sure that it still leads, by writing to the log once more. Put the manifest. Now the checkpoint is complete,
@@ -27,11 +28,12 @@ import msgspec
 
 from tidegate.checkpoints.cutting import in_flight, sent_before
 from tidegate.checkpoints.describing import describe
-from tidegate.checkpoints.inflight import encode_in_flight
+from tidegate.checkpoints.inflight import InFlightRecord, encode_in_flight
 from tidegate.checkpoints.ledger import Ledger
 from tidegate.checkpoints.manifest import FileRef, Manifest, TaskSnapshot, decode_task
 from tidegate.checkpoints.records import ANSWERS, Answer, Request
 from tidegate.checkpoints.storage import CheckpointStorage, check_name
+from tidegate.checkpoints.threads import to_its_end
 from tidegate.checkpoints.trimming import trim
 from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
 from tidegate.engine.plan import Plan, TaskPlan
@@ -76,6 +78,9 @@ class Coordinator:
         self._reader: Reader | None = None
         self.ledger = Ledger(plan.run.id)
         self._attempts: dict[str, int] = {}
+        """Of requests that are not answered, how often they were tried."""
+        self._away = False
+        """It was said that nothing is coordinated from here."""
         self._not_before = 0.0
         """By the loop's clock, when something that was asked for may be tried again."""
         self._begun_at = self._last = clock.monotonic()
@@ -88,10 +93,13 @@ class Coordinator:
             try:
                 if self._leads():
                     await self.step(timeout=0.2)
+                    self._away = False
                     continue
                 await self.resign()
             except (FencedError, LogUnavailableError) as error:
-                logger.warning("checkpoints are not coordinated from here for now: %s", error)
+                if not self._away:  # not once a second, for as long as a broker is away
+                    logger.warning("checkpoints are not coordinated from here for now: %s", error)
+                self._away = True
                 await self.resign()
                 await asyncio.sleep(_AWAY_SECONDS)
             await asyncio.sleep(0.1)
@@ -127,19 +135,20 @@ class Coordinator:
             await self._listen(1.0)
         left = self.ledger.under_way
         if left is not None:
-            await self._settle_former(left)
+            await self._settle(left, "its leader is gone")
         fault_point("leader.started")
 
-    async def _settle_former(self, left: CheckpointRecord) -> None:
+    async def _settle(self, left: CheckpointRecord, reason: str) -> None:
+        """It is complete if its manifest is there, else it is given up for this reason."""
         try:
             storage = await self._storage()
             manifest = await asyncio.to_thread(storage.manifest, left.name or left.epoch)
-        except CheckpointError:
+        except (CheckpointError, UsageError):
             manifest = None
         if manifest is not None and (manifest.run, manifest.epoch) == (left.run, left.epoch):
             await self._complete(left, manifest)
         else:
-            await self._decide(left, reason="its leader is gone")
+            await self._decide(left, reason=reason)
 
     async def _listen(self, timeout: float) -> None:
         assert self._reader is not None  # noqa: S101  it leads
@@ -159,6 +168,9 @@ class Coordinator:
     # -- beginning ---------------------------------------------------------------------------------------------------
     async def _begin_if_due(self) -> bool:
         id_, request = next(iter(self.ledger.requests.items()), ("", None))
+        if request is not None and request.over(self._clock.now()):
+            await self._answer(id_, Answer(error="nobody took it up in time, and nobody waits for it any more"))
+            return True
         if asyncio.get_running_loop().time() < self._not_before:
             return False
         interval = self._settings.checkpoint_interval
@@ -177,7 +189,7 @@ class Coordinator:
         name = None if request is None else request.name
         if name is not None and await self._exists(storage, id_, check_name(name)):
             return
-        epochs, complete = await asyncio.to_thread(lambda: (storage.epochs(), storage.checkpoints()))
+        epochs, base = await asyncio.to_thread(lambda: (storage.epochs(), _base(storage)))
         latest = self.ledger.latest
         epoch = max([0, *epochs, *((latest.epoch,) if latest is not None else ())]) + 1
         barrier = CheckpointRecord(
@@ -186,7 +198,7 @@ class Coordinator:
             state="begun",
             started_ms=self._clock.now(),
             name=name,
-            base=next(iter(complete), None),
+            base=base,
             request=id_,
             stop=request is not None and request.stop,
         )
@@ -194,6 +206,18 @@ class Coordinator:
         await self._say(checkpoint_record(barrier, barrier.started_ms))
         self._begun_at = self._clock.monotonic()
         fault_point("leader.begun")
+        if latest is not None and latest.state == "aborted":
+            await self._sweep(storage, latest, epoch)
+
+    async def _sweep(self, storage: CheckpointStorage, given_up: CheckpointRecord, epoch: int) -> None:
+        """Delete what was uploaded for checkpoints that were given up: a storage that is full, or too slow, must not
+        get fuller with every attempt. This one led when it wrote the barrier, so all before it is decided."""
+        try:
+            if given_up.name is not None:
+                await asyncio.to_thread(storage.sweep_savepoint, given_up.name, given_up.epoch)
+            await asyncio.to_thread(storage.sweep, epoch)
+        except CheckpointError as error:
+            logger.warning("what checkpoint %d has left behind is not deleted yet: %s", given_up.epoch, error)
 
     async def _exists(self, storage: CheckpointStorage, id_: str, name: str) -> bool:
         """Whether there is such a savepoint. If a former leader made it for this request, that is the answer."""
@@ -243,8 +267,10 @@ class Coordinator:
         try:
             async with asyncio.timeout(seconds):
                 manifest = await self._finish(barrier)
-        except (CheckpointError, TimeoutError) as error:
-            await self._decide(barrier, reason=str(error) or "time is up")
+        except CheckpointError as error:
+            await self._decide(barrier, reason=str(error))
+        except TimeoutError:
+            await self._settle(barrier, "time is up")  # the manifest may have been put just so
         else:
             await self._complete(barrier, manifest)
 
@@ -274,7 +300,7 @@ class Coordinator:
         )
         await self._say((_LEADER_KEY, b"%d" % barrier.epoch, self._clock.now(), ()))  # fenced: another one leads
         fault_point("leader.completing")
-        await asyncio.to_thread(storage.put_manifest, manifest)
+        await to_its_end(asyncio.to_thread(storage.put_manifest, manifest))
         fault_point("leader.completed")
         return manifest
 
@@ -289,10 +315,10 @@ class Coordinator:
         records = await in_flight(self._log, plan, snapshot, self._plan.app, barrier.epoch, ends)
         if not records:
             return snapshot
-        raw = encode_in_flight(records)
+        raw, digest = await asyncio.to_thread(_encoded, records)
         path = f"{'' if barrier.name is None else f'{barrier.epoch}/'}in-flight/{plan.id}"
         await asyncio.to_thread(storage.put, f"{storage.folder_of(barrier.epoch, barrier.name)}/{path}", raw)
-        file = FileRef(name=plan.id, path=path, size=len(raw), sha256=hashlib.sha256(raw).hexdigest())
+        file = FileRef(name=plan.id, path=path, size=len(raw), sha256=digest)
         return msgspec.structs.replace(snapshot, in_flight=file, in_flight_records=len(records))
 
     async def _complete(self, barrier: CheckpointRecord, manifest: Manifest) -> None:
@@ -318,11 +344,13 @@ class Coordinator:
             uploaded=0 if manifest is None else manifest.uploaded,
         )
         records = [checkpoint_record(decided, now)]
-        self._attempts[id_] = self._attempts.get(id_, 0) + 1
+        attempts = self._attempts.pop(id_, 0) + 1
         if id_ and manifest is not None:
             records.append(ANSWERS.record(id_, Answer(epoch=barrier.epoch), now))
-        elif id_ and self._attempts[id_] >= _ATTEMPTS:
+        elif id_ and attempts >= _ATTEMPTS:
             records.append(ANSWERS.record(id_, Answer(epoch=barrier.epoch, error=reason), now))
+        elif id_:
+            self._attempts[id_] = attempts
         await self._say(*records)
         if manifest is None:
             self._not_before = asyncio.get_running_loop().time() + _AGAIN_SECONDS
@@ -332,6 +360,26 @@ class Coordinator:
 
     async def _answer(self, id_: str, answer: Answer) -> None:
         await self._say(ANSWERS.record(id_, answer, self._clock.now()))
+
+
+def _base(storage: CheckpointStorage) -> int | None:
+    """The newest complete checkpoint, whose files need not be uploaded again. One that has lost some is of no use: all
+    later ones would miss them, too."""
+    newest = next(iter(storage.checkpoints()), None)
+    if newest is None:
+        return None
+    missing = storage.missing(newest)
+    if missing:
+        logger.warning(
+            "checkpoint %d has lost %d of its files, %s among them: the next one is uploaded as a whole",
+            newest, len(missing), storage.where(missing[0]),
+        )  # fmt: skip
+    return None if missing else newest
+
+
+def _encoded(records: list[InFlightRecord]) -> tuple[bytes, str]:
+    raw = encode_in_flight(records)
+    return raw, hashlib.sha256(raw).hexdigest()
 
 
 def _read_task(storage: CheckpointStorage, path: str) -> TaskSnapshot:

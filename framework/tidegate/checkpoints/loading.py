@@ -29,12 +29,17 @@ _PORTION_BYTES: Final = 8 << 20
 
 
 class Loaded:
-    """What was moved so far."""
+    """What was loaded so far: entries of state, their bytes, and records that were in flight."""
 
     def __init__(self) -> None:
         self.entries = self.bytes = self.in_flight = 0
         self.moved = 0
-        """Bytes that went to a task of another number."""
+        """Of the bytes, those that went to a task of another number; all of an operator state that was dealt out."""
+
+    def add(self, size: int, *, moved: bool) -> None:
+        self.entries += 1
+        self.bytes += size
+        self.moved += size if moved else 0
 
 
 class Loader:
@@ -57,10 +62,9 @@ class Loader:
             for key, value in store.scan(*prefix_range(tag)):
                 if gone and key.startswith(gone):
                     continue
-                to = number if route is None else route(key)
-                self._put(targets[to], (key, value, now, ()), len(key) + len(value))
-                if to != number:
-                    self.loaded.moved += len(key) + len(value)
+                to, size = number if route is None else route(key), len(key) + len(value)
+                self._put(targets[to], (key, value, now, ()), size)
+                self.loaded.add(size, moved=to != number)
                 if self._count >= _PORTION or self._size >= _PORTION_BYTES:
                     await self.flush()
 
@@ -82,6 +86,7 @@ class Loader:
                 for target, raw in zip(targets, dealt, strict=True):
                     if raw is not None:
                         self._put(target, (key, raw, now, ()), len(key) + len(raw))
+                        self.loaded.add(len(key) + len(raw), moved=len(targets) != len(stores))
         for name, schema in recorded_schemas(stores[0]).items() if stores else ():
             if name in service.states:
                 for target in targets:
@@ -158,8 +163,6 @@ class Loader:
         self._waiting.setdefault(target, []).append(record)
         self._count += 1
         self._size += size
-        self.loaded.bytes += size
-        self.loaded.entries += 1
 
     async def flush(self) -> None:
         if self._waiting:

@@ -32,6 +32,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: bool = False
     """The app is to stop with it."""
     asked_ms: int = 0
+    until_ms: int = 0
+    """How long somebody waits for the answer; 0: nobody knows."""
+
+    def over(self, now: int) -> bool:
+        """Whoever asked has ended without taking it back: a worker that starts tomorrow must not stop for it."""
+        return 0 < self.until_ms < now
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,9 +29,9 @@ async def request_checkpoint(
     reader = log.reader()
     try:
         reader.assign(await log.end_offsets([control]))
-        await _append(
-            log, control, REQUESTS.record(id_, Request(name=name, stop=stop, asked_ms=clock.now()), clock.now())
-        )
+        now = clock.now()
+        request = Request(name=name, stop=stop, asked_ms=now, until_ms=now + round(timeout * 1000))
+        await _append(log, control, REQUESTS.record(id_, request, now))
         try:
             async with asyncio.timeout(timeout):
                 answer = await _answer(reader, ANSWERS.key(id_))

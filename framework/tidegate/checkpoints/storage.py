@@ -13,20 +13,22 @@ that does not know yet that it no longer leads.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tidegate.checkpoints.manifest import FileRef, Manifest, decode_manifest, encode_manifest
 from tidegate.errors import (
     CheckpointDamagedError,
     CheckpointNotFoundError,
     CheckpointStorageError,
+    StorageFullError,
     UsageError,
 )
 
@@ -111,7 +113,7 @@ class Folder:
         digest, size = hashlib.sha256(), 0
         with self._errors():
             try:
-                with self._fs.open(self.under(path), "rb") as source, target.open("wb") as local:
+                with self._fs.open(self.under(path), "rb") as source, _Local(target) as local:
                     while block := source.read(_BLOCK):
                         digest.update(block)
                         size += len(block)
@@ -168,6 +170,8 @@ class Folder:
             yield
         except (CheckpointDamagedError, CheckpointNotFoundError, CheckpointStorageError, FileNotFoundError):
             raise
+        except StorageFullError:
+            raise  # on this machine
         except Exception as error:
             raise CheckpointStorageError(self.url, error) from error
 
@@ -204,6 +208,15 @@ class CheckpointStorage(Folder):
         path = f"{folder}/{MANIFEST}" if folder else MANIFEST
         return decode_manifest(self.get(path), self.where(path))
 
+    def missing(self, epoch: int) -> list[str]:
+        """The files of a complete checkpoint that are gone; if it cannot be read, its manifest."""
+        folder = self.folder_of(epoch)
+        try:
+            paths = self.manifest_in(folder).paths
+        except (CheckpointDamagedError, CheckpointNotFoundError):
+            return [f"{folder}/{MANIFEST}"]
+        return sorted(self._referred(folder, paths) - set(self.files(_CHECKPOINTS)))
+
     def folder_of_manifest(self, manifest: Manifest) -> str:
         return self.folder_of(manifest.epoch, manifest.name)
 
@@ -226,23 +239,22 @@ class CheckpointStorage(Folder):
         complete = self.checkpoints()
         for epoch in complete[keep:]:
             self.delete(f"{self.folder_of(epoch)}/{MANIFEST}")
-        kept = complete[:keep]
-        if kept:
-            self._sweep(kept)
+        if complete:
+            self.sweep(complete[0])
         return complete[keep:]
 
-    def _sweep(self, kept: list[int]) -> None:
+    def sweep(self, before: int) -> None:
+        """Delete what no complete checkpoint refers to. `before`: all below this number are complete, or given up."""
+        kept = self.checkpoints()
         folders = {epoch: self.folder_of(epoch) for epoch in kept}
         try:
-            referred = {
-                posixpath.normpath(posixpath.join(folder, path))
-                for folder in folders.values()
-                for path in self.manifest_in(folder).paths
-            }
+            referred = set[str]().union(
+                *(self._referred(folder, self.manifest_in(folder).paths) for folder in folders.values())
+            )
         except CheckpointDamagedError:
             return  # what it refers to is not known: nothing can be deleted before it is itself
         for epoch in self.epochs():
-            if epoch >= kept[0] or epoch in folders:
+            if epoch >= before or epoch in folders:
                 continue
             found = self.files(self.folder_of(epoch))
             for path in found:
@@ -251,12 +263,46 @@ class CheckpointStorage(Folder):
             if not referred & set(found):
                 self.delete_folder(self.folder_of(epoch))
 
+    def sweep_savepoint(self, name: str, epoch: int) -> None:
+        """Delete what was uploaded for a savepoint that was given up in this epoch."""
+        folder = self.folder_of(epoch, name)
+        if not self.exists(f"{folder}/{MANIFEST}"):
+            self.delete_folder(f"{folder}/{epoch}")
+
+    @staticmethod
+    def _referred(folder: str, paths: Iterable[str]) -> set[str]:
+        """Files that a manifest in this folder names, as `files` does."""
+        return {posixpath.normpath(posixpath.join(folder, path)) for path in paths}
+
 
 def locate(uri: str) -> tuple[Folder, str]:
     """The folder of a checkpoint or savepoint that is named by where it lies, with its manifest or without."""
     folder = uri.rstrip("/").removesuffix(f"/{MANIFEST}")
     parent, _, name = folder.rpartition("/")
     return Folder(parent), name
+
+
+class _Local:
+    """A file on this machine. StorageFullError: there is no room here; that is not the storage's fault."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("wb", buffering=0)
+        return self
+
+    def write(self, block: bytes) -> None:
+        try:
+            while block:
+                block = block[self._file.write(block) :]
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise StorageFullError(self._path.parent, str(error)) from error
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def _verify(where: str, file: FileRef, size: int, sha256: str) -> None:

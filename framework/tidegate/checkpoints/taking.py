@@ -21,6 +21,7 @@ from typing import Final, Literal
 from tidegate.checkpoints.manifest import FileRef, TaskSnapshot, encode_task
 from tidegate.checkpoints.records import REPORTS, Report
 from tidegate.checkpoints.storage import CheckpointStorage, digest_of
+from tidegate.checkpoints.threads import to_its_end
 from tidegate.engine.barriers import CheckpointRecord
 from tidegate.engine.markers import source_name
 from tidegate.engine.plan import TaskPlan
@@ -72,7 +73,7 @@ class Taker:
             logger.warning("%s: no snapshot in epoch %d: %s", task, cut.epoch, error)
             await self.give_up(cut.plan, cut.epoch, str(error) or type(error).__name__)
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            await to_its_end(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
 
     async def give_up(self, plan: TaskPlan, epoch: int, reason: str) -> None:
         """So that nobody waits for it."""
@@ -92,7 +93,7 @@ class Taker:
             async with self._flushes:
                 fault_point("snapshot.writing")
                 writing = True
-                await _to_its_end(asyncio.to_thread(cut.store.snapshot, directory))
+                await to_its_end(asyncio.to_thread(cut.store.snapshot, directory))
                 fault_point("snapshot.written")
         except BaseException:
             if not writing:
@@ -129,7 +130,7 @@ class Taker:
     async def _upload(self, storage: CheckpointStorage, local: Path, path: str) -> None:
         async with self._uploads:
             fault_point("snapshot.uploading")
-            await _to_its_end(asyncio.to_thread(storage.upload, local, path))
+            await to_its_end(asyncio.to_thread(storage.upload, local, path))
 
     async def _shared(self, cut: Cut, base: int | None, storage: CheckpointStorage) -> dict[tuple[str, int], str]:
         """Where the files of the newest complete checkpoint are, relative to the folder of the new one."""
@@ -180,13 +181,3 @@ def _of_task(storage: CheckpointStorage, epoch: int, plan: TaskPlan) -> TaskSnap
         return storage.manifest(epoch).task(plan.definition.name, plan.number)
     except (CheckpointNotFoundError, CheckpointDamagedError):
         return None
-
-
-async def _to_its_end(work: Awaitable[None]) -> None:
-    """A thread cannot be cancelled: whoever is, waits until it is done with the store and its files."""
-    future = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.gather(future, return_exceptions=True)
-        raise

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from tidegate.checkpoints.coordinator import Coordinator
 from tidegate.checkpoints.fetching import Fit, Manifests, fetch
+from tidegate.checkpoints.manifest import TaskSnapshot
 from tidegate.checkpoints.status import CheckpointMetrics, CheckpointStatus
 from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.checkpoints.taking import Taker
@@ -114,7 +116,7 @@ class Checkpoints:
             if self._manifests is None:
                 self._manifests = Manifests(await self.storage())
             async with asyncio.timeout(_FIND_SECONDS):
-                found = await asyncio.to_thread(fetch, self._manifests, plan, fits, directory)
+                found = await _fetch(self._manifests, plan, fits, directory)
         except (TidegateError, OSError, TimeoutError) as error:
             logger.warning("%s: no checkpoint can be used, so its whole changelog is replayed: %s", plan.id, error)
             return False
@@ -126,3 +128,19 @@ class Checkpoints:
             await self.coordinator.run()
         finally:
             await self.coordinator.resign()
+
+
+async def _fetch(manifests: Manifests, plan: TaskPlan, fits: Fit, directory: Path) -> TaskSnapshot | None:
+    """In a thread. Whoever does not wait for its end leaves nothing behind, either."""
+    work = asyncio.ensure_future(asyncio.to_thread(fetch, manifests, plan, fits, directory))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:  # also when time is up
+        work.add_done_callback(lambda done: _forget(done, directory))
+        raise
+
+
+def _forget(done: asyncio.Future[TaskSnapshot | None], directory: Path) -> None:
+    if not done.cancelled():
+        done.exception()  # nobody asks for it
+    shutil.rmtree(directory, ignore_errors=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -126,7 +127,8 @@ class _Bringing:
     async def _fetch(self, lineage: str, start: int, end: int) -> None:
         """Begin with a checkpoint. The store that is there is empty."""
         environment = self._environment
-        directory = environment.stores.beside("restoring", self._plan.id)
+        # Another directory each time: a download for an opening that was called off may still be writing to its own.
+        directory = environment.stores.beside("restoring", f"{self._plan.id}-{uuid.uuid4().hex[:8]}")
         fault_point("recovery.fetching")
         oldest = environment.clock.now() - _TOMBSTONE_MS
         if not await environment.snapshots.fetch(self._plan, lineage, start, end, oldest, directory):

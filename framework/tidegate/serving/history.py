@@ -9,6 +9,7 @@ import asyncio
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from tidegate.checkpoints.manifest import Manifest
 from tidegate.checkpoints.reader import CheckpointReader, open_checkpoint
 from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.engine.barriers import CheckpointRecord
-from tidegate.errors import PositionError
+from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError, PositionError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.host import Host
 from tidegate.places import checkpoint_url
@@ -101,11 +102,11 @@ class History:
     async def checkpoints(self) -> list[Checkpoint]:
         """The newest first."""
         storage = self._storage()
-        return await asyncio.to_thread(lambda: [_told(storage.manifest(epoch)) for epoch in storage.checkpoints()])
+        return await asyncio.to_thread(lambda: _listed(storage, storage.checkpoints()))
 
     async def savepoints(self) -> list[Checkpoint]:
         storage = self._storage()
-        found = await asyncio.to_thread(lambda: [_told(storage.manifest(name)) for name in storage.savepoints()])
+        found = await asyncio.to_thread(lambda: _listed(storage, storage.savepoints()))
         return sorted(found, key=lambda one: one.completed_ms, reverse=True)
 
     async def take(self, name: str | None, seconds: float) -> int | None:
@@ -162,6 +163,15 @@ class History:
     def _storage(self) -> CheckpointStorage:
         app = self._host.plan.app
         return CheckpointStorage(checkpoint_url(app, self._host.settings), app)
+
+
+def _listed(storage: CheckpointStorage, ids: Iterable[int | str]) -> list[Checkpoint]:
+    """One that is damaged, or was deleted a moment ago, does not hide the others."""
+    found = []
+    for id_ in ids:
+        with suppress(CheckpointDamagedError, CheckpointNotFoundError):
+            found.append(_told(storage.manifest(id_)))
+    return found
 
 
 def _told(manifest: Manifest) -> Checkpoint:

@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator
 
 from examples.tinder_match.app import likes
@@ -16,7 +17,7 @@ from tests.faults.support.apps import Entry, acknowledge, ledger
 from tidegate import App
 from tidegate.errors import StorageFullError
 
-__all__ = ("START", "entries", "send_fast", "send_large", "send_likes", "send_some")
+__all__ = ("START", "entries", "send_entries", "send_fast", "send_few_likes", "send_large", "send_likes", "send_some")
 
 START = 1_700_000_000_000
 
@@ -54,15 +55,33 @@ async def send_likes(app: App) -> None:
     """Beside the Tinder services: a stream of likes that goes on where the log ends, until the process is killed.
 
     What was sent and not acknowledged may be in the log, or not."""
+    await _send_likes(app, 40, (0, 0, 0.002, 0.01))
+
+
+async def send_few_likes(app: App) -> None:
+    """The same, but so few that what comes in a few seconds can be handled many times over."""
+    await _send_likes(app, 6, (0.01, 0.02))
+
+
+async def _send_likes(app: App, most: int, pauses: tuple[float, ...]) -> None:
     origin = await find_origin(app.host.log, likes.name, likes.definition.codec.decode)
     stream = LikeStream(int(os.environ["TIDEGATE_SEED"]), origin)
     dice = random.Random()
     while True:
-        batch: list[Like] = stream.next(dice.randint(1, 40), round(0.02 * SPEED * 1000))
+        batch: list[Like] = stream.next(dice.randint(1, most), round(0.02 * SPEED * 1000))
         if batch:
             await likes.send_many(batch)
             acknowledge("\n".join(like.id for like in batch))
-        await asyncio.sleep(dice.choice((0, 0, 0.002, 0.01)))
+        await asyncio.sleep(dice.choice(pauses))
+
+
+async def send_entries(app: App) -> None:
+    """Beside services that take entries: a few at a time, until the process is killed."""
+    topic = app.declared_topics["entries"]
+    coming = entries(int(os.environ["TIDEGATE_SEED"]), sys.maxsize, in_order=True)
+    while True:
+        await topic.send_many(list(itertools.islice(coming, 5)))
+        await asyncio.sleep(0.015)
 
 
 async def send_large(app: App) -> None:

@@ -15,8 +15,10 @@ import uvloop
 
 import tidegate.host
 import tidegate.places
+import tidegate_app.commands.savepoint
 import tidegate_app.commands.worker
 import tidegate_app.loading
+import tidegate_app.savepoints
 import tidegate_app.worker
 from examples.tinder_match import app as tinder
 from tests.faults.support import apps
@@ -39,8 +41,10 @@ LOADED = (
     uvloop,
     KafkaLog,
     membership,
+    tidegate_app.commands.savepoint,
     tidegate_app.commands.worker,
     tidegate_app.loading,
+    tidegate_app.savepoints,
     tidegate_app.worker,
 )
 """What children use, imported before the process is copied."""
@@ -51,8 +55,10 @@ def live(arguments: dict[str, Any]) -> int:
 
     app: MODULE:NAME. prefix: put before its name and those of its topics. until_end: a bounded run. log: options of
     the embedded log. feed: MODULE:NAME of a coroutine function that runs beside the services and is given the app.
-    jumps: what befalls the clock."""
+    jumps: what befalls the clock. command: another command instead, word by word; then nothing else counts."""
     faults.arm(faults.parse(os.environ.get("TIDEGATE_FAULTS", "")))
+    if arguments.get("command"):
+        return _run(arguments["command"])
     app: App = find(arguments["app"])
     clock = JumpingClock(arguments.get("jumps") or [])
     app.host = Host(lambda: renamed(app.define(), arguments.get("prefix", "")), clock=clock)
@@ -60,8 +66,12 @@ def live(arguments: dict[str, Any]) -> int:
         _tune_log(EmbeddedOptions(**arguments["log"]))
     if arguments.get("feed"):
         find(arguments["app"]).task(find(arguments["feed"]))
+    return _run(["worker", arguments["app"], *(("--until-end",) if arguments.get("until_end") else ())])
+
+
+def _run(command: list[str]) -> int:
     try:
-        main(["worker", arguments["app"], *(("--until-end",) if arguments.get("until_end") else ())])
+        main(command)
     except SystemExit as exit_:
         return int(exit_.code or 0)
 

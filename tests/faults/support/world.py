@@ -19,6 +19,7 @@ from tests.faults.support.processes import Life, Zygote
 from tests.faults.support.worker import find, renamed
 from tidegate import App
 from tidegate.engine.plan import Plan
+from tidegate.engine.runs import FIRST, Run, current_run
 from tidegate.logs.base import Log, LogRecord, NewRecord, Reader, TopicPartition, TopicSpec
 from tidegate.state.base import StorePosition
 from tidegate.state.layout import PROCESSING, TIMER, unpack_due
@@ -135,16 +136,26 @@ class World(ABC):
             "log": self.log_options,
             "jumps": self.jumps,
         }
+        return self._start(arguments, {**(environment or {}), "TIDEGATE_FAULTS": faults})
+
+    def _start(self, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Life:
         variables = {
             **self.environment,
-            **(environment or {}),
-            "TIDEGATE_FAULTS": faults,
+            "TIDEGATE_FAULTS": "",
+            **environment,
             "TIDEGATE_FAULTS_LOG": str(self._faults),
             "TIDEGATE_TEST_NOTES": str(self._notes),
             "TIDEGATE_TEST_ACKNOWLEDGED": str(self._acknowledged),
         }
         life = self._zygote.start(arguments, variables, self.directory / f"life-{len(self.lives) + 1}.txt")
         self.lives.append(life)
+        return life
+
+    def command(self, *arguments: str) -> Life:
+        """Run another command than `worker` to its end; it must succeed."""
+        life = self._start({"app": self.app, "command": arguments}, {})
+        status = life.wait()
+        assert status == 0, self.told(f"{' '.join(arguments)} ended with {status}: {life.output}")
         return life
 
     def suffer(self, faults: str, **options: Any) -> Life:
@@ -216,16 +227,17 @@ class World(ABC):
             log = self.new_log()
             await log.start()
             try:
-                return await use(log, self._plan(await log.topics()))
+                current = await current_run(log, f"{self.prefix}{self.definition.define().id}")
+                return await use(log, self._plan(await log.topics(), run=current))
             finally:
                 await log.stop()
 
         return asyncio.run(run())
 
-    def _plan(self, existing: Mapping[str, TopicSpec], prefix: str | None = None) -> Plan:
+    def _plan(self, existing: Mapping[str, TopicSpec], prefix: str | None = None, run: Run = FIRST) -> Plan:
         definition = renamed(self.definition.define(), self.prefix if prefix is None else prefix)
         settings = definition.resolve(self.flags).settings
-        return Plan(definition.id, definition.services, definition.topics, settings, existing)
+        return Plan(definition.id, definition.services, definition.topics, settings, existing, run)
 
     def _shown(self, name: str) -> str:
         return name.replace(self.prefix, "") if self.prefix else name
@@ -279,7 +291,7 @@ class World(ABC):
                 ends={shown[source]: end for source, end in ends.items()},
                 stores={task: copies[0].content if copies else {} for task, copies in stores.items()},
                 left={task: copies[1:] for task, copies in stores.items()},
-                plan=self._plan(existing, prefix=""),
+                plan=self._plan(existing, prefix="", run=plan.run),
                 real=real,
                 undecided=undecided,
             )

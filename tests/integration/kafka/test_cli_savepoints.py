@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.commands import Running
 from tests.integration.kafka.projects import eventually
-from tests.integration.shop import Shop
+from tests.integration.shop import KafkaShop
 from tidegate_app.kafka.plugin import SharedKafka
-
-
-class KafkaShop(Shop):
-    """On the broker, unless a command says otherwise."""
-
-    def __init__(self, directory: Path, broker: str) -> None:
-        super().__init__(directory, name=f"shop-{uuid.uuid4().hex[:8]}")
-        self.broker = broker
-
-    def start(self, *arguments: str, stdin: str | Path = "", program: str = "tidegate", **environment: str) -> Running:
-        environment = {"TIDEGATE_BROKER": self.broker, "TIDEGATE_KAFKA_SESSION_TIMEOUT": "6", **environment}
-        return super().start(*arguments, stdin=stdin, program=program, **environment)
-
-    def sold(self, count: int, **options: Any) -> None:
-        """Wait until so many are on their way to the second service."""
-        self.json("tail", "shop.py", f"{self.name}-sold", "--from-beginning", "--count", str(count), **options)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 from tests.unit.checkpoints.test_protocol import Look, make_app, restarted_without_state
 from tidegate import App, Context, ValueState
+from tidegate.checkpoints.manifest import Manifest
+from tidegate.checkpoints.records import REQUESTS, Request
 from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.errors import CheckpointFailedError, LogUnavailableError
 from tidegate.logs.base import TopicPartition
@@ -115,9 +118,80 @@ def test_a_storage_that_is_full_fails_the_checkpoint_and_nothing_else(
 
     assert harness.state("second", "seen", "k") == 2
     assert harness.checkpoints.status.failures == 3, "it is tried three times"
+    assert storage.epochs() in ([], [3]), "each attempt removes what the one before has left"
     assert harness.checkpoint().epoch == 4
     harness.settle()
     assert storage.epochs() == [4], "what was given up is swept"
+
+
+def test_a_savepoint_that_was_given_up_leaves_nothing_behind(
+    harness: AppHarness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    harness.send("events", "go", key="k")
+    with monkeypatch.context() as broken:
+        broken.setattr("tidegate.checkpoints.taking.encode_task", lambda _: 1 / 0)
+        with pytest.raises(CheckpointFailedError):
+            harness.checkpoint("mine")
+    left = tmp_path / "kept" / "pair" / "savepoints" / "mine"
+    assert [path.name for path in left.iterdir()] == ["3"], "the last attempt's"
+    harness.checkpoint()
+    assert not left.exists() or not list(left.iterdir())
+    assert harness.checkpoint("mine").name == "mine"
+
+
+def test_files_that_the_storage_has_lost_are_uploaded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By a rule that deletes what is old, for example. Otherwise no later checkpoint would be whole."""
+    with AppHarness(make_app(), checkpoints=tmp_path / "kept", directory=tmp_path / "stores") as harness:
+        harness.send_many("events", ["go"] * 300, key=lambda _: "k")
+        whole = harness.checkpoint()
+        lost = next((tmp_path / "kept").rglob("*.sst"))
+        lost.unlink()
+        after = harness.checkpoint()
+        assert "has lost 1 of its files" in caplog.text
+        assert lost.name in caplog.text
+        assert after.uploaded >= whole.uploaded // 2
+        assert not any(path.startswith("..") for path in after.paths)
+        assert Look(harness, after, tmp_path).count("second", "k") == 300
+        assert any(path.startswith("..") for path in harness.checkpoint().paths), "and then shared again"
+
+
+def test_a_request_of_somebody_who_has_died_is_not_taken_up_later(harness: AppHarness) -> None:
+    """A worker that starts the next day would stop with a savepoint that nobody waits for."""
+    assert harness.checkpoints is not None
+    control, now = harness.engine.plan.control, harness.clock.now()
+    request = Request(name="stale", stop=True, asked_ms=now, until_ms=now + 1000)
+
+    async def ask() -> None:
+        writer = await harness.log.writer()
+        await writer.append({control: [REQUESTS.record("dead", request, now)]})
+
+    harness.run(ask())
+    harness.clock.advance(2)
+    coordinator = harness.checkpoints.coordinator
+    while harness.run(coordinator.step()):
+        pass
+    assert coordinator.ledger.requests == {}
+    assert coordinator.ledger.latest is None, "nothing was begun"
+    assert harness.checkpoint("fresh").name == "fresh"
+
+
+def test_a_manifest_that_was_put_when_time_was_up_counts(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that puts it cannot be stopped: what is decided follows from whether it is there."""
+    put = CheckpointStorage.put_manifest
+
+    def slowly(self: CheckpointStorage, manifest: Manifest) -> None:
+        time.sleep(0.5)
+        put(self, manifest)
+
+    monkeypatch.setattr(CheckpointStorage, "put_manifest", slowly)
+    harness.run(begin(harness))
+    assert harness.checkpoints is not None
+    coordinator = harness.checkpoints.coordinator
+    finish = coordinator._try_to_finish
+    monkeypatch.setattr(coordinator, "_try_to_finish", lambda barrier, _: finish(barrier, 0.2))
+
+    assert harness.run(until_decided(harness)).startswith("complete")
+    assert harness.checkpoints.status.last_complete is not None
 
 
 @pytest.mark.parametrize("point", ["snapshot.writing", "snapshot.uploading", "snapshot.uploaded"])

@@ -74,6 +74,37 @@ def test_what_was_given_up_is_swept_and_what_may_be_under_way_is_not(storage: Ch
     assert _files(storage) == {"2/a", "2/manifest.json", "3/y"}
 
 
+def test_before_any_is_complete_what_was_given_up_is_swept_too(storage: CheckpointStorage) -> None:
+    for epoch in (1, 2, 3):
+        storage.put(f"checkpoints/{epoch:08d}/files/x", b"given up, or under way")
+
+    storage.sweep(3)
+
+    assert _files(storage) == {"3/x"}
+
+
+def test_what_a_complete_one_shares_is_not_swept(storage: CheckpointStorage) -> None:
+    _put(storage, 1, "a", ())
+    _put(storage, 2, "b", ((1, "a"),))
+    storage.retain(1)
+    storage.put("checkpoints/00000003/files/x", b"given up")
+
+    storage.sweep(4)
+
+    assert _files(storage) == {"1/a", "2/b", "2/manifest.json"}
+
+
+def test_files_that_are_gone_are_named(storage: CheckpointStorage) -> None:
+    _put(storage, 1, "a", ())
+    _put(storage, 2, "b", ((1, "a"),))
+    assert storage.missing(2) == []
+    (gone,) = (path for path in storage.files() if path.endswith("/a"))
+    storage.delete(gone)
+    assert storage.missing(2) == [gone]
+    storage.delete("checkpoints/00000002/manifest.json")
+    assert storage.missing(2) == ["checkpoints/00000002/manifest.json"]
+
+
 def test_nothing_is_swept_while_a_kept_manifest_cannot_be_read(storage: CheckpointStorage) -> None:
     _put(storage, 1, "a", ())
     _put(storage, 2, "b", ((1, "a"),))
