@@ -33,11 +33,21 @@ def _tls(settings: KafkaSettings) -> dict[str, str]:
         options |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": _read(settings.kafka_tls_cert),
-            "ssl.keystore.key": _read(key),
+            "ssl.keystore.key": _key(key),
         }
         if settings.kafka_tls_key_password:
             options["ssl.key.password"] = settings.kafka_tls_key_password
     return options
+
+
+def _key(path: str) -> str:
+    text = _read(path)
+    if "BEGIN RSA PRIVATE KEY" in text or "BEGIN EC PRIVATE KEY" in text:
+        raise SettingsError(
+            f"the key in {path!r} is in a form that Spark's client does not read. Convert it to PKCS#8, which workers "
+            f"read, too: openssl pkcs8 -topk8 -nocrypt -in {path} -out {path}.pkcs8"
+        )
+    return text
 
 
 def _read(path: str) -> str:

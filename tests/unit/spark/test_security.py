@@ -61,3 +61,12 @@ def test_a_login_without_a_password_is_refused() -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="nothing"):
         connection_options(Settings(kafka_tls="on", kafka_tls_ca=str(tmp_path / "nothing")))
+
+
+def test_a_key_that_java_does_not_read_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    for name in ("cert", "key"):
+        (tmp_path / name).write_text("-----BEGIN RSA PRIVATE KEY-----")
+    settings = Settings(kafka_tls="on", kafka_tls_cert=str(tmp_path / "cert"), kafka_tls_key=str(tmp_path / "key"))
+
+    with pytest.raises(SettingsError, match="openssl pkcs8 -topk8"):
+        connection_options(settings)
