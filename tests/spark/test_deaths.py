@@ -76,9 +76,11 @@ class Following:
         return found.select("value.*", "event_time").dropDuplicates(["id"])
 
 
-@pytest.mark.parametrize("key", [(), ("what",)], ids=["added to", "keyed"])
+@pytest.mark.parametrize(
+    "key", [pytest.param((), id="added to", marks=pytest.mark.slow), pytest.param("what", id="keyed")]
+)
 def test_a_query_with_state_that_fails_at_any_step_goes_on(
-    spark: SparkSession, tmp_path: Path, suffer: Callable[[str], None], key: tuple[str, ...]
+    spark: SparkSession, tmp_path: Path, suffer: Callable[[str], None], key: str | tuple[str, ...]
 ) -> None:
     shop = Shop()
     query = Following(spark, shop, tmp_path, Table("t", key=key, date=None))
@@ -162,12 +164,24 @@ def following(spark: SparkSession, directory: Path, sink: Sink) -> StreamingQuer
     return writer.foreachBatch(told_briefly(sink)).start()
 
 
-def test_a_failure_that_java_tells_at_length_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_failure_that_java_tells_at_length_is_known_although_the_query_is_being_stopped(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     java: Any = spark.sparkContext._jvm
-    query = following(spark, tmp_path, lambda _frame, _batch: java.java.lang.Class.forName("x" * 60_000))
+    entered, leave = threading.Event(), threading.Event()
 
-    with pytest.raises(StreamingQueryException, match="ClassNotFoundException"):
-        query.awaitTermination(60)
+    def sink(_frame: DataFrame, _batch: int) -> None:
+        entered.set()
+        leave.wait(60)
+        java.java.lang.Class.forName("x" * 60_000)
+
+    query = following(spark, tmp_path, sink)
+    assert entered.wait(60)
+    threading.Timer(1.0, leave.set).start()
+    query.stop()
+
+    assert "ClassNotFoundException" in str(query.exception())
+    assert "StackOverflowError" not in capfd.readouterr().err
 
 
 def test_a_query_that_is_stopped_within_a_batch_has_not_failed(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Spark's own client, written in Java, with Tidegate's settings for TLS and logins, against a broker that asks for them."""
+"""Spark's own client, with Tidegate's settings for TLS and logins, against a broker that asks for them."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_a_wrong_password_is_refused_and_not_shown(
     notes = Notes()
     ran(notes.app, flags(secure, tmp_path, "LOGIN", **login("PLAIN")), (notes.notes, [Note(id=1)]))
 
+    wrong = flags(secure, tmp_path, "LOGIN", **login("PLAIN", "looking-glass"))
     with pytest.raises(JobFailedError, match="Authentication") as raised:
-        wrong = flags(secure, tmp_path, "LOGIN", **login("PLAIN", "looking-glass"))
         run_job(spark, notes.app, notes.copy, once=True, flags=wrong)
 
     told = capfd.readouterr()

@@ -43,6 +43,6 @@ def dated(table: Table, frame: DataFrame) -> DataFrame:
 
 
 def computed(frame: DataFrame) -> None:
-    """Have it computed for what that leaves behind: the state of its query, at the end of the batch. Spark refuses to go
-    on from a batch whose state was not written."""
+    """Have it computed for what that leaves behind: the state of its query, at the end of the batch. Spark refuses to
+    go on from a batch whose state was not written."""
     frame.write.format("noop").mode("overwrite").save()

@@ -45,7 +45,7 @@ _STARTING: Final = threading.Lock()
 _BEGINNING: Final = ("Initializing", "Getting offsets")
 """What a query says of itself until all that it needs is there."""
 _PATIENCE: Final = 60.0
-_WRITERS: Final = {PARQUET: TableWriter, DELTA: DeltaWriter}
+_WRITERS: Final[Mapping[str, type[TableWriter] | type[DeltaWriter]]] = {PARQUET: TableWriter, DELTA: DeltaWriter}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +170,7 @@ class _Runner:
         fault_point("topic.sent")
 
     def _table_writer(self, table: Table) -> TableWriter | DeltaWriter:
-        kind: type[TableWriter | DeltaWriter] = _WRITERS[table.format]
-        return kind(self._files, table, self._places.table(table.name))
+        return _WRITERS[table.format](self._files, table, self._places.table(table.name))
 
     def _watch(
         self,
