@@ -31,8 +31,8 @@ class BatchError(Exception):
 def told_briefly(sink: Sink) -> Sink:
     """The same, but for how it fails.
 
-    Of each failure of a query that is being stopped, Spark asks whether it is only that. It looks for an interruption in
-    the text that Python gives it, with the regular expression "Py4JJavaError: An error occurred while
+    Of each failure of a query that is being stopped, Spark asks whether it is only that. It looks for an interruption
+    in the text that Python gives it, with the regular expression "Py4JJavaError: An error occurred while
     calling((.|...)*)(...)", for which Java's stack grows with every character (StreamExecution.PROXY_ERROR). A page of
     Java is too much for it, for 4 MB of stack, too: the query's thread ends with a StackOverflowError, and what went
     wrong is lost. So an interruption is told in one line of the form that is looked for, and all else in another."""
