@@ -74,6 +74,7 @@ POINTS: Final = {
     "table.moved": "a file of a batch is in its place, others may not be",
     "table.finished": "all files of a batch are in their places, what is left over is not removed",
     "table.committed": "a batch is in its table, Spark does not know it",
+    "table.appended": "a batch is in its Delta table, Spark does not know it",
     "topic.sent": "a batch's records are in their topic, Spark does not know it",
 }
 

@@ -48,7 +48,7 @@ class DeltaWriter:
 
     def _append(self, rows: DataFrame, batch: int, writer: str) -> None:
         self._save(rows, "append", {"txnAppId": writer, "txnVersion": str(batch), "mergeSchema": "true"})
-        fault_point("table.committed")
+        fault_point("table.appended")
 
     def _save(self, rows: DataFrame, mode: str, options: dict[str, str]) -> None:
         made = rows.write.format("delta").mode(mode).options(**options)
