@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidegate_spark.jobs.contract import Job
     from tidegate_spark.jobs.running import Progress
 
-__all__ = ("Running", "describe_jobs", "job_status", "jobs_of", "parse_conf", "tell", "until_told")
+__all__ = ("Running", "describe_jobs", "job_jars", "job_status", "jobs_of", "parse_conf", "tell", "until_told")
 
 
 def jobs_of(target: str, names: Iterable[str] = ()) -> list[Job]:
@@ -54,6 +54,22 @@ def job_status(target: str, names: Iterable[str], flags: Mapping[str, Any]) -> l
 
     app = load_app(target)
     return asyncio.run(look(app, jobs_of(target, names), flags))
+
+
+def job_jars(target: str, names: Iterable[str], flags: Mapping[str, Any]) -> list[str]:
+    """What Spark needs for these jobs besides its own, fetched if it is not here yet."""
+    from importlib.metadata import version
+
+    from tidegate_spark.formats import formats_of
+    from tidegate_spark.jars import needed_jars
+
+    settings = load_app(target).define().resolve(flags).settings
+    kafka = settings.broker.startswith("kafka://")
+    return needed_jars(version("pyspark"), kafka=kafka, formats=formats_of(_formats(jobs_of(target, names))))
+
+
+def _formats(jobs: Iterable[Job]) -> set[str]:
+    return {name for job in jobs for name in job.formats}
 
 
 def parse_conf(given: Iterable[str]) -> dict[str, str]:
@@ -96,6 +112,7 @@ class Running:
             f"tidegate {self._app.define().id}",
             master=settings.spark_master,
             kafka=settings.broker.startswith("kafka://"),
+            formats=_formats(self._jobs),
             jars=jars.split(",") if jars else (),
             options=parse_conf(conf),
         ) as spark:  # fmt: skip

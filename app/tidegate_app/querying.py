@@ -26,6 +26,8 @@ class Querying:
         self._app, self._flags, self._options = load_app(target), flags, options
 
     def run(self, query: str) -> None:
+        from tidegate_spark.formats import formats_in
+        from tidegate_spark.jobs.places import Places
         from tidegate_spark.session import session
 
         settings = self._app.define().resolve(self._flags).settings
@@ -34,6 +36,7 @@ class Querying:
             f"tidegate sql {self._app.define().id}",
             master=settings.spark_master,
             kafka=settings.broker.startswith("kafka://"),
+            formats=formats_in(Places.of(self._app, self._flags).root),
             jars=jars.split(",") if jars else (),
         ) as spark:
             if self._options["stream"]:

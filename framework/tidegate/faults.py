@@ -68,6 +68,14 @@ POINTS: Final = {
     "recovery.fetched": "a task has a checkpoint as its store, its changelog's tail is not replayed",
     "log.cleaning": "the embedded log is about to compact a changelog",
     "log.cleaned": "the embedded log has compacted a changelog",
+    "table.owned": "a Spark table knows its query, nothing of the batch is written",
+    "table.staged": "a batch's rows are written out of sight, nobody plans to show them",
+    "table.planned": "a batch is committed by its plan, no file is in its place",
+    "table.moved": "a file of a batch is in its place, others may not be",
+    "table.finished": "all files of a batch are in their places, what is left over is not removed",
+    "table.committed": "a batch is in its table, Spark does not know it",
+    "table.appended": "a batch is in its Delta table, Spark does not know it",
+    "topic.sent": "a batch's records are in their topic, Spark does not know it",
 }
 
 

@@ -4,6 +4,7 @@ TidegateError
 └── SparkError
     ├── MissingSparkError        PySpark is not installed
     ├── ConnectorError           there are no pinned jars for the installed Spark
+    ├── MissingJarsError         a session has not the jars that are needed
     ├── EventTypeError           a topic's type, time or watermark cannot be expressed in Spark
     ├── JobDefinitionError       a job is declared wrongly
     ├── NoTableError             a table that a job or a query reads is not there yet
@@ -23,6 +24,7 @@ __all__ = (
     "EventTypeError",
     "JobDefinitionError",
     "JobFailedError",
+    "MissingJarsError",
     "MissingSparkError",
     "NoTableError",
     "SavepointReadError",
@@ -47,7 +49,18 @@ class ConnectorError(SparkError):
         super().__init__(
             f"Spark {installed} is installed, and its Kafka connector is not among those that were tested "
             f"({', '.join(self.known)}). Install one of these, or name the jars yourself: --jars A.jar,B.jar "
-            f"(spark-sql-kafka-0-10 and spark-token-provider-kafka-0-10 of {installed}, kafka-clients, commons-pool2)."
+            f"(spark-sql-kafka-0-10 and spark-token-provider-kafka-0-10 of {installed}, kafka-clients, commons-pool2; "
+            f"for Delta tables delta-spark and delta-storage)."
+        )
+
+
+class MissingJarsError(SparkError):
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(
+            f"Spark has not the jars for {what}. A session that Tidegate makes has them: open_session(kafka=True, "
+            f"formats=['delta']). One that you make, or spark-submit, must be given them: --jars \"$(tidegate pipeline "
+            f'jars APP)"'
         )
 
 

@@ -1,26 +1,43 @@
-"""The jars that Spark needs to read Kafka: matched to the installed Spark, fetched once and kept per user."""
+"""The jars that Spark needs besides its own: matched to the installed Spark, fetched once and kept per user."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib import resources
 from typing import Final
 
 from tidegate.jvm.jars import JarSet, parse_lock
 from tidegate_spark.errors import ConnectorError
+from tidegate_spark.formats import Format
 
-__all__ = ("TESTED", "connector_jars")
+__all__ = ("CONNECTOR", "TESTED", "connector_jars", "needed_jars")
 
 TESTED: Final = "4.2.0"
-"""The release of Spark that jars.lock is for."""
+"""The release of Spark that the lock files are for."""
+CONNECTOR: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+"""That it can be loaded says that the connector's jars are there."""
+_INSTEAD: Final = "Or name jars that you have: --jars A.jar,B.jar."
 
 
-def connector_jars(installed: str) -> Sequence[str]:
-    """The paths of the connector's jars for this release of Spark."""
+def connector_jars(installed: str) -> list[str]:
+    """The paths of the Kafka connector's jars for this release of Spark."""
     if installed != TESTED:
         raise ConnectorError(installed, [TESTED])
-    text = resources.files("tidegate_spark").joinpath("jars.lock").read_text(encoding="utf-8")
-    instead = "Or name jars that you have: --jars A.jar,B.jar."
-    pinned = JarSet(program="Spark Kafka connector", version=TESTED, jars=parse_lock(text), instead=instead)
+    return _fetched("jars.lock", "Spark Kafka connector", TESTED)
+
+
+def needed_jars(installed: str, *, kafka: bool, formats: Iterable[Format]) -> list[str]:
+    """All that a session for these needs."""
+    found = connector_jars(installed) if kafka else []
+    for made in formats:
+        if installed != TESTED:
+            raise ConnectorError(installed, [TESTED])
+        found += _fetched(made.lock, f"Spark {made.name.title()}", made.version)
+    return found
+
+
+def _fetched(lock: str, program: str, version: str) -> list[str]:
+    text = resources.files("tidegate_spark").joinpath(lock).read_text(encoding="utf-8")
+    pinned = JarSet(program=program, version=version, jars=parse_lock(text), instead=_INSTEAD)
     directory = pinned.ensure()
     return [str(directory / jar.file_name) for jar in pinned.jars]

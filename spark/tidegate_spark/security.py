@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from tidegate.errors import SettingsError
 from tidegate.settings import KafkaSettings
 
 __all__ = ("connection_options",)
+
+_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
 
 
 def connection_options(settings: KafkaSettings) -> Mapping[str, str]:
@@ -33,11 +40,22 @@ def _tls(settings: KafkaSettings) -> dict[str, str]:
         options |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": _read(settings.kafka_tls_cert),
-            "ssl.keystore.key": _read(key),
+            "ssl.keystore.key": _key(key, settings.kafka_tls_key_password),
         }
-        if settings.kafka_tls_key_password:
-            options["ssl.key.password"] = settings.kafka_tls_key_password
     return options
+
+
+def _key(path: str, password: str) -> str:
+    """In the one form that the Java client reads whatever its Java: PKCS#8, without a password. (Encrypted as OpenSSL
+    does it, a key needs Java 19.)"""
+    found = _KEY.search(_read(path))
+    if found is None:
+        raise SettingsError(f"{path!r} holds no private key in PEM")
+    try:
+        key = load_pem_private_key(found[0].encode(), password.encode() or None)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise SettingsError(f"the key in {path!r} cannot be read: {error}") from error
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def _read(path: str) -> str:

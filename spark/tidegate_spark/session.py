@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.jvm.java import find_java
-from tidegate_spark.errors import MissingSparkError
-from tidegate_spark.jars import connector_jars
+from tidegate_spark.errors import MissingJarsError, MissingSparkError
+from tidegate_spark.formats import Format, format_settings, formats_of
+from tidegate_spark.jars import CONNECTOR, needed_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ("DEFAULTS", "check_installed", "open_session", "session")
+__all__ = ("DEFAULTS", "check_installed", "has_class", "open_session", "session")
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",  # dates of partitions and times in tables do not depend on the machine
@@ -36,13 +37,14 @@ def open_session(
     *,
     master: str | None = None,
     kafka: bool = False,
+    formats: Iterable[str] = (),
     jars: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """The session of this process, made if there is none yet.
 
-    kafka: with the jars that Kafka's topics need, unless `jars` names some. Under spark-submit the master and the jars
-    that it was given hold. A missing Java or PySpark is one clear line."""
+    kafka, formats: with the jars that Kafka's topics need, and tables in `delta`, unless `jars` names some. Under
+    spark-submit the master and the jars that it was given hold. A missing Java, PySpark or jar is one clear line."""
     check_installed()
     java = find_java("Spark")
     os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
@@ -52,19 +54,39 @@ def open_session(
     import pyspark
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    if kafka and not jars and not _submitted_with_jars():
-        jars = connector_jars(pyspark.__version__)
-    builder = SparkSession.builder.appName(name)
-    for key, value in {**_machine(), **DEFAULTS, **(options or {})}.items():
-        builder = builder.config(key, value)
-    if master is not None or not _submitted():
-        builder = builder.master(master or "local[*]")
-    if jars:
-        builder = builder.config("spark.jars", ",".join(jars))
-    return builder.getOrCreate()
+    wanted = formats_of(formats)
+    made = SparkSession.getActiveSession()
+    if made is None:
+        builder = SparkSession.builder.appName(name)
+        for key, value in {**_machine(), **DEFAULTS, **format_settings(wanted), **(options or {})}.items():
+            builder = builder.config(key, value)
+        if not _submitted():
+            builder = builder.master(master or "local[*]")
+            found = jars or needed_jars(pyspark.__version__, kafka=kafka, formats=wanted)
+            builder = builder.config("spark.jars", ",".join(found)) if found else builder
+        made = builder.getOrCreate()
+    _check_jars(made, kafka, wanted)
+    return made
+
+
+def _check_jars(spark: SparkSession, kafka: bool, formats: Iterable[Format]) -> None:
+    """Of a session that somebody else has made, or with jars that somebody has named, one cannot know."""
+    if kafka and not has_class(spark, CONNECTOR):
+        raise MissingJarsError("topics on Kafka")
+    for made in formats:
+        if not has_class(spark, made.extension):
+            raise MissingJarsError(f"{made.name} tables")
+
+
+def has_class(spark: SparkSession, name: str) -> bool:
+    from py4j.protocol import Py4JJavaError
+
+    java: Any = spark.sparkContext._jvm  # noqa: SLF001  Spark has no other way to its class loader
+    try:
+        java.org.apache.spark.util.Utils.classForName(name, False, False)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 @contextmanager
@@ -74,7 +96,7 @@ def session(name: str, **options: Any) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     known = SparkSession.getActiveSession()
-    spark = known or open_session(name, **options)
+    spark = open_session(name, **options)
     try:
         yield spark
     finally:
@@ -97,13 +119,8 @@ def _submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _submitted_with_jars() -> bool:
-    return _submitted() and "SPARK_SUBMIT_JARS" in os.environ
-
-
 def _machine() -> dict[str, str]:
-    """Of the Java that is started here. Its log: warnings of its own start are of no use to anybody. Its stacks: Spark
-    formats the code that it generates by regular expressions which go deep, too deep for the usual 1 MB at times."""
+    """Of the Java that is started here: the warnings of its own start are of no use to anybody."""
     configuration = Path(__file__).with_name("log4j2.properties")
-    options = f"-Dlog4j2.configurationFile=file:{configuration} -Xss4m"
+    options = f"-Dlog4j2.configurationFile=file:{configuration}"
     return {} if _submitted() else {"spark.driver.extraJavaOptions": options}

@@ -9,10 +9,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate_spark.errors import NoTableError
-from tidegate_spark.jobs.committing import DATE
-from tidegate_spark.jobs.files import Files
+from tidegate_spark.errors import MissingJarsError, NoTableError
+from tidegate_spark.formats import FORMATS, PARQUET
+from tidegate_spark.jobs.files import Files, joined
+from tidegate_spark.jobs.owning import DATE
 from tidegate_spark.jobs.places import Places
+from tidegate_spark.session import has_class
 
 if TYPE_CHECKING:
     from tidegate import App
@@ -20,21 +22,31 @@ if TYPE_CHECKING:
 __all__ = ("load_table", "read_table", "table_names")
 
 
-def read_table(
-    spark: SparkSession, app: App, name: str, *, format: str = "parquet", flags: Mapping[str, Any] | None = None
-) -> DataFrame:
-    """A table by its name. Rows that are older than one of its columns have null there."""
-    return load_table(spark, Places.of(app, flags), name, format)
+def read_table(spark: SparkSession, app: App, name: str, *, flags: Mapping[str, Any] | None = None) -> DataFrame:
+    """A table by its name, in whatever format it is. Rows that are older than one of its columns have null there."""
+    return load_table(spark, Places.of(app, flags), name)
 
 
-def load_table(spark: SparkSession, places: Places, name: str, format: str = "parquet") -> DataFrame:
+def load_table(spark: SparkSession, places: Places, name: str) -> DataFrame:
     path = places.table(name)
-    if format != "parquet":
-        return spark.read.format(format).load(path)
-    if not Files(spark, places.root).exists(path):
+    files = Files(spark, places.root)
+    if not files.exists(path):
         raise NoTableError(name, places.root)
+    kind = _format(files, path)
+    if kind == PARQUET:
+        return _parquet(spark, places, name)
+    if not has_class(spark, FORMATS[kind].extension):
+        raise MissingJarsError(f"{kind} tables, and {path} is one")
+    return spark.read.format(kind).load(path)
+
+
+def _format(files: Files, path: str) -> str:
+    return next((made.name for made in FORMATS.values() if files.exists(joined(path, made.hint))), PARQUET)
+
+
+def _parquet(spark: SparkSession, places: Places, name: str) -> DataFrame:
     try:
-        frame = spark.read.option("mergeSchema", "true").parquet(path)
+        frame = spark.read.option("mergeSchema", "true").parquet(places.table(name))
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" in str(error):
             raise NoTableError(name, places.root) from error

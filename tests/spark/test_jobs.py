@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import uuid
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +15,12 @@ import msgspec
 import pyarrow.dataset as ds
 import pytest
 
+from tests.spark.shop import Sale, Shop, by_pyarrow, sales
 from tests.spark.support import ran
-from tidegate import App, Context, EventTime
+from tidegate import App, EventTime
 from tidegate_app.kafka.plugin import SharedKafka
-from tidegate_spark import Job, Table, ToTopic, job, read_table, read_topic, run_job, source
-from tidegate_spark.errors import JobDefinitionError, JobFailedError, NoTableError
+from tidegate_spark import Job, Table, ToTopic, job, read_table, read_topic, run_job
+from tidegate_spark.errors import JobDefinitionError, JobFailedError, MissingJarsError, NoTableError
 from tidegate_spark.jobs.committing import TableWriter
 from tidegate_spark.jobs.contract import find_jobs
 from tidegate_spark.jobs.files import Files
@@ -24,58 +28,6 @@ from tidegate_spark.jobs.status import look
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-DAY = 86_400_000
-
-
-class Sale(msgspec.Struct):
-    id: int
-    what: str
-    at: int
-
-
-class Total(msgspec.Struct):
-    what: str
-    count: int
-
-
-class Shop:
-    def __init__(self, sale: Any = Sale, id: str = "") -> None:
-        self.id = id or f"s{uuid.uuid4().hex[:8]}"
-        self.app = App(self.id, partitions=2, time=EventTime("at"))
-        self.sales = self.app.topic(f"{self.id}-sales", value_type=sale, key="what")
-        self.totals = self.app.topic(f"{self.id}-totals", value_type=Total, key="what", time=EventTime())
-        self.raw = self.app.topic(f"{self.id}-raw", value_type=bytes, time=EventTime())
-
-        @self.app.process(self.totals)
-        async def seen(ctx: Context, total: Total) -> None: ...
-
-        @job(inputs=self.sales, outputs=Table("sales"))
-        def collect(sales: DataFrame) -> DataFrame:
-            """Every sale."""
-            return sales.select("value.*", "event_time", "partition", "offset")
-
-        @job(inputs=source(self.sales, watermark=None), outputs=Table("counts", key="what", date=None))
-        def counts(sales: DataFrame) -> DataFrame:
-            return sales.groupBy("value.what").count()
-
-        @job(inputs=Table("counts", key="what"), outputs=ToTopic(self.totals, key="what", id=("what", "count")))
-        def publish(counts: DataFrame) -> DataFrame:
-            return counts.select("what", "count")
-
-        self.collect, self.counts, self.publish = collect, counts, publish
-
-
-def sales(*ids: int) -> list[Sale]:
-    return [Sale(id=n, what=f"w{n % 3}", at=1_700_000_000_000 + n * DAY // 4) for n in ids]
-
-
-def by_pyarrow(flags: dict[str, Any], shop: Shop, table: str) -> list[dict[str, Any]]:
-    """As a reader sees it who knows nothing of Spark."""
-    found: list[dict[str, Any]] = (
-        ds.dataset(Path(flags["data"]) / shop.id / "tables" / table, partitioning="hive").to_table().to_pylist()
-    )
-    return found
 
 
 @pytest.fixture(params=["embedded", "kafka"])
@@ -178,6 +130,60 @@ def test_a_field_that_is_added_does_not_break_the_tables(spark: SparkSession, tm
     assert {row.value.price for row in again} == {1.5}  # records without it have the default
 
 
+@contextmanager
+def running(spark: SparkSession, shop: Shop, made: Job, flags: dict[str, Any]) -> Iterator[None]:
+    """A job that goes on until the block ends."""
+    stopping, failures = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            run_job(spark, shop.app, made, interval="0.2 seconds", flags=flags, stopping=stopping.is_set)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+    assert failures == []
+
+
+def wait_for(ids: set[int], flags: dict[str, Any], shop: Shop) -> None:
+    deadline = time.monotonic() + 120
+    while {row["id"] for row in by_pyarrow(flags, shop, "sales")} != ids:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_field_that_is_added_does_not_break_a_job_that_runs(
+    spark: SparkSession, kafka: SharedKafka, tmp_path: Path
+) -> None:
+    flags = {"data": tmp_path, "broker": kafka.url}
+    old = Shop()
+    ran(old.app, flags, (old.sales, sales(*range(6))))
+    run_job(spark, old.app, old.collect, once=True, flags=flags)
+    new = Shop(Wider, old.id)
+
+    def wide(*ids: int) -> list[Wider]:
+        return [Wider(id=n, what="new", at=1_700_000_000_000, price=2.5) for n in ids]
+
+    with running(spark, old, old.collect, flags):
+        ran(new.app, flags, (new.sales, wide(6, 7)))  # the services have the new type, the job has the old one
+        wait_for(set(range(8)), flags, old)
+        ran(old.app, flags, (old.sales, sales(8)))  # and back
+        wait_for(set(range(9)), flags, old)
+    ran(new.app, flags, (new.sales, wide(9)))
+    run_job(spark, new.app, new.collect, once=True, flags=flags)
+
+    rows = {row.id: row.price for row in read_table(spark, new.app, "sales", flags=flags).collect()}
+    assert rows == {**dict.fromkeys(range(9)), 9: 2.5}  # the job that was running did not know of prices
+    assert sorted(row["id"] for row in by_pyarrow(flags, new, "sales")) == list(range(10))
+    assert by_pyarrow(flags, new, "quarantine_collect") == []
+
+
 def test_a_checkpoint_that_is_gone_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
     shop, flags = Shop(), {"data": tmp_path}
     ran(shop.app, flags, (shop.sales, sales(1)))
@@ -254,6 +260,13 @@ def test_a_table_that_nobody_has_written_is_an_error_that_says_so(spark: SparkSe
         read_table(spark, Shop().app, "nothing", flags={"data": tmp_path})
 
 
+def test_a_format_whose_jars_are_not_there_is_an_error_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    shop = Shop()
+    made = job("x", inputs=shop.sales, outputs=Table("t", format="delta"))(lambda frame: frame)
+    with pytest.raises(MissingJarsError, match="not the jars for delta tables"):
+        run_job(spark, shop.app, made, once=True, flags={"data": tmp_path})
+
+
 def test_what_is_no_job_is_refused_where_it_is_declared() -> None:
     shop = Shop()
     with pytest.raises(JobDefinitionError, match="inputs are topics"):
@@ -262,6 +275,14 @@ def test_what_is_no_job_is_refused_where_it_is_declared() -> None:
         job("x", inputs=shop.sales, outputs="t")(lambda frame: frame)
     with pytest.raises(JobDefinitionError, match="cannot be the name of a table"):
         Table("../t")
+    with pytest.raises(JobDefinitionError, match="say which column it is"):
+        ToTopic(shop.totals)
+    with pytest.raises(JobDefinitionError, match="there is no format 'orc' for tables; known: parquet, delta"):
+        Table("t", format="orc")
+    with pytest.raises(JobDefinitionError, match=r"Iceberg has no release for Spark 4\.2"):
+        Table("t", format="iceberg")
+    with pytest.raises(JobDefinitionError, match="leave out the key"):
+        Table("t", key="id", format="delta")
     with pytest.raises(JobDefinitionError, match="returned 1 frames"):
         job("x", inputs=shop.sales, outputs=[Table("a"), Table("b")])(lambda frame: frame).results([None])
 

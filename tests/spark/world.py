@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.dataset as ds
 
 from examples.tinder_match.app import app
 from examples.tinder_match.events import DAY, MONTH, Like, Match, pair_of
@@ -23,7 +24,11 @@ from examples.tinder_match.generator import LikeStream, Origin
 from tidegate.access import Access
 from tidegate.interop import TopicPartition, append_records
 
-__all__ = ("Expectation", "World")
+__all__ = ("Expectation", "Rows", "World", "compare", "compare_followed", "rows_of")
+
+MINUTE, HOUR = 60_000, 3_600_000
+Rows = Callable[[str], list[dict[str, Any]]]
+"""What a table holds, by its name."""
 
 SECONDS = 900.0
 """Long enough for a machine that has other things to do."""
@@ -174,3 +179,33 @@ class Expectation:
             time.strftime("%Y-%m-%d", time.gmtime(day * DAY / 1000)): (likes[day], found[day])
             for day in likes.keys() | found.keys()
         }
+
+
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    """By pyarrow alone."""
+    found: list[dict[str, Any]] = ds.dataset(table, partitioning="hive").to_table().to_pylist()
+    return found
+
+
+def compare(expectation: Expectation, rows: Rows) -> None:
+    """Each table with what follows from the likes: nothing is missing, nothing is there twice."""
+    compare_followed(expectation, rows)
+    assert {row["pair"]: row["waited_ms"] for row in rows("like_to_match")} == expectation.waits()
+    assert {row["person"]: (row["liked"], row["matches"]) for row in rows("people")} == expectation.people()
+    assert {str(row["day"]): (row["likes"], row["matches"]) for row in rows("days")} == expectation.days()
+
+
+def compare_followed(expectation: Expectation, rows: Rows) -> None:
+    """Those that follow topics."""
+    assert Counter((row["id"], row["at"]) for row in rows("likes")) == Counter((i.id, i.at) for i in expectation.likes)
+    assert Counter((row["pair"], row["first"], row["second"], row["at"]) for row in rows("matches")) == Counter(
+        (match.pair, match.first, match.second, match.at) for match in expectation.matches
+    )
+    for table, column, unit in (("matches_per_minute", "minute", MINUTE), ("matches_per_hour", "hour", HOUR)):
+        found = rows(table)
+        assert {_ms(row[column]): row["matches"] for row in found} == expectation.per(unit)
+        assert len(found) == len(expectation.per(unit))
+
+
+def _ms(moment: Any) -> int:
+    return int(moment.timestamp() * 1000)

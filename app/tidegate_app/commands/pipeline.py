@@ -98,3 +98,19 @@ def status(app: str, jobs: tuple[str, ...], as_json: bool, **options: Any) -> No
         [tuple("" if row[name] is None else str(row[name]) for name in fields) for row in rows],
         right=("batches", "behind", "files"),
     )
+
+
+@command.command("jars")
+@app_argument
+@click.argument("jobs", nargs=-1, metavar="[JOB]...")
+@setting_flags("broker", "data")
+def jars(app: str, jobs: tuple[str, ...], **options: Any) -> None:
+    """Print the jars that JOBs need besides Spark's own, as spark-submit takes them; those that are not here yet are
+    fetched.
+
+    \b
+    spark-submit --jars "$(tidegate pipeline jars shop.py --broker kafka://HOST:9092)" submit.py
+    """
+    from tidegate_app.pipelines import job_jars
+
+    click.echo(",".join(job_jars(app, jobs, take_flags(options))))

@@ -32,7 +32,8 @@ p { color: var(--soft); margin: 4px 0 24px; }
 .charts { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); }
 section, .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px 18px; }
 .card b { display: block; font-size: 26px; line-height: 1.2; } .card span { color: var(--soft); font-size: 13px; }
-svg { width: 100%; height: auto; } .bar, .below { fill: var(--main); } .below { opacity: .18; }
+section { overflow-x: auto; } svg { width: 100%; min-width: 440px; height: auto; }
+.bar, .below { fill: var(--main); } .below { opacity: .18; }
 .line { fill: none; stroke: var(--main); stroke-width: 2; } .grid { stroke: var(--rule); }
 .tick { fill: var(--soft); font-size: 11px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -77,13 +78,17 @@ def _rows(tables: Path, name: str) -> list[Row]:
 
 
 def _hourly(hours: Sequence[Row]) -> list[tuple[str, float]]:
-    """The last two weeks, hours without a match included."""
+    """The last two weeks, hours without a match included. Days have names; where there are few, hours do."""
     known = {round(row["hour"].timestamp()): row["matches"] for row in hours}
     last = max(known, default=0)
     first = max(min(known, default=0), last - 14 * 24 * 3600)
-    return [
-        (datetime.fromtimestamp(at, UTC).strftime("%b %d"), known.get(at, 0)) for at in range(first, last + 1, 3600)
-    ]
+    form = "%b %d" if last - first > 48 * 3600 else "%H:00"
+    return [(_hour(at, form), known.get(at, 0)) for at in range(first, last + 1, 3600)]
+
+
+def _hour(at: int, form: str) -> str:
+    moment = datetime.fromtimestamp(at, UTC)
+    return "" if "%b" in form and moment.hour else moment.strftime(form)
 
 
 def _waiting(waits: Iterable[int]) -> list[tuple[str, float]]:
@@ -116,7 +121,8 @@ def _day(row: Row) -> str:
 
 
 def _header(days: Sequence[Row]) -> str:
-    span = f"{days[0]['day']} to {days[-1]['day']}" if days else "nothing yet"
+    ends = dict.fromkeys(str(day["day"]) for day in (days[0], days[-1])) if days else ("nothing yet",)
+    span = " to ".join(ends)
     return f"<h1>Matches</h1><p>{span}, by event time, from tables that Spark keeps exactly once.</p>"
 
 

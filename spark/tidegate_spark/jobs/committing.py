@@ -25,13 +25,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as t
 
-from tidegate_spark.errors import JobDefinitionError, TableOwnedError
+from tidegate.faults import fault_point
 from tidegate_spark.jobs.contract import Table
 from tidegate_spark.jobs.files import Files, joined
+from tidegate_spark.jobs.owning import DATE, OWN, check_owner, computed, dated
 
-__all__ = ("DATE", "TableWriter")
+__all__ = ("TableWriter",)
 
-DATE: Final = "date"
 _KEPT: Final = 100
 """Plans that are kept, as Spark keeps its own record of that many batches."""
 
@@ -41,59 +41,44 @@ class TableWriter:
 
     def __init__(self, files: Files, table: Table, path: str) -> None:
         self._files, self._table, self._path = files, table, path
-        self._own = joined(path, "_tidegate")
+        self._own = joined(path, OWN)
 
     def commit(self, frame: DataFrame, batch: int, writer: str) -> None:
         """`writer` is the id of the query, which is that of its checkpoint."""
-        if self._table.format == "delta":
-            self._commit_delta(frame, batch, writer)
-            return
-        self._check_owner(writer)
+        check_owner(self._files, self._path, writer)
+        fault_point("table.owned")
         plan = joined(self._own, "plans", f"{batch:010d}.json")
         if self._files.exists(plan):
-            frame.write.format("noop").mode("overwrite").save()
+            computed(frame)
         else:
             attempt = joined(self._own, "attempts", f"{batch:010d}-{uuid.uuid4().hex[:12]}")
-            self._write(self._dated(frame), attempt)
+            self._write(dated(self._table, frame), attempt)
+            fault_point("table.staged")
             moves = self._moves(attempt, "rows" if self._table.keys else f"batch-{batch:010d}")
             self._files.write_json(plan, {"batch": batch, "moves": moves})
+            fault_point("table.planned")
         self._finish(self._files.read_json(plan))
-        self._clean(batch)
+        fault_point("table.finished")
+        self._clean()
+        fault_point("table.committed")
 
     def replace(self, frame: DataFrame) -> None:
-        """All that the table holds, by the job that is done at once: days that are gone are removed."""
+        """All that the table holds, by the job that is done at once: days that are gone are removed.
+
+        One that dies on the way leaves days of both; the next time the job is run, all are replaced."""
         attempt = joined(self._own, "attempts", f"all-{uuid.uuid4().hex[:12]}")
-        self._stage(self._dated(frame), attempt)
+        self._stage(dated(self._table, frame), attempt)
+        fault_point("table.staged")
         moves = self._moves(attempt, "rows")
         self._finish({"moves": moves})
         kept = {target for _, target in moves}
         for name in list(self._files.below(self._path)):
             if joined(self._path, name) not in kept:
                 self._files.remove(joined(self._path, name))
+        fault_point("table.finished")
         self._files.remove(joined(self._own, "attempts"))
 
     # -- steps -------------------------------------------------------------------------------------------------------
-    def _check_owner(self, writer: str) -> None:
-        owner = joined(self._own, "owner.json")
-        if not self._files.exists(owner):
-            self._files.write_json(owner, {"query": writer})
-            return
-        known = self._files.read_json(owner)["query"]
-        if known != writer:
-            raise TableOwnedError(self._path, known, writer)
-
-    def _dated(self, frame: DataFrame) -> DataFrame:
-        """With the column of the day, which becomes the directory."""
-        column = self._table.date
-        if column is None or DATE in frame.columns:
-            return frame
-        if column not in frame.columns:
-            raise JobDefinitionError(
-                f"table {self._table.name!r} is divided by the day of {column!r}, and its frame has no such column "
-                f"({', '.join(frame.columns)}). Name another, Table(..., date='at'), or date=None."
-            )
-        return frame.withColumn(DATE, F.to_date(column))
-
     def _write(self, frame: DataFrame, attempt: str) -> None:
         if not self._table.keys:
             self._stage(frame, attempt)
@@ -142,18 +127,12 @@ class TableWriter:
         for source, target in plan["moves"]:
             if self._files.exists(source):  # otherwise it was moved before
                 self._files.move(source, target)
+                fault_point("table.moved")
 
-    def _clean(self, batch: int) -> None:
+    def _clean(self) -> None:
         self._files.remove(joined(self._own, "attempts"))
         for name in self._files.names(joined(self._own, "plans"))[:-_KEPT]:
             self._files.remove(joined(self._own, "plans", name))
-
-    def _commit_delta(self, frame: DataFrame, batch: int, writer: str) -> None:
-        """Delta's log remembers, for a writer, the last batch that it has: one that comes again is left out."""
-        frame = self._dated(frame)
-        options = {"txnAppId": writer, "txnVersion": str(batch), "mergeSchema": "true"}
-        made = frame.write.format("delta").mode("append").options(**options)
-        (made.partitionBy(DATE) if DATE in frame.columns else made).save(self._path)
 
 
 def _data(files: Files, directory: str) -> list[str]:

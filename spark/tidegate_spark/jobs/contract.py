@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tidegate_spark.errors import JobDefinitionError
+from tidegate_spark.formats import PARQUET, formats_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,15 +32,15 @@ class Table:
     key: str | tuple[str, ...] = ()
     date: str | None = "event_time"
     """The column, a time or a date, by whose day the files are divided; None: not at all."""
-    format: str = "parquet"
-    """Or `delta`, for a table without a key: its jars must be given."""
+    format: str = PARQUET
+    """Or `delta`, for a table without a key."""
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)
-        if self.format not in ("parquet", "delta"):
-            raise JobDefinitionError(f"table {self.name!r} has the format {self.format!r}; known: parquet, delta")
-        if self.format == "delta" and self.keys:
-            raise JobDefinitionError(f"table {self.name!r}: a delta table is only added to; leave out the key")
+        if formats_of([self.format]) and self.keys:
+            raise JobDefinitionError(
+                f"table {self.name!r}: a table in {self.format} is only added to: leave out the key"
+            )
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -54,9 +55,15 @@ class ToTopic:
 
     topic: Topic
     key: str | None = None
-    """The column that is the key; None: the topic's own key, if that is a field, else none."""
+    """The column that is the key; None: records have none, and the topic must not ask for one."""
     id: tuple[str, ...] = ()
     """The columns that tell one record from another; none: all of them."""
+
+    def __post_init__(self) -> None:
+        if self.key is None and self.topic.definition.key is not None:
+            raise JobDefinitionError(
+                f"records of topic {self.name!r} have a key: say which column it is, ToTopic(topic, key='column')"
+            )
 
     @property
     def name(self) -> str:
@@ -112,6 +119,11 @@ class Job:
     @property
     def tables(self) -> list[Table]:
         return [made for made in self.outputs if isinstance(made, Table)]
+
+    @property
+    def formats(self) -> set[str]:
+        """Of the tables that it reads and writes."""
+        return {each.format for each in (*self.inputs, *self.outputs) if isinstance(each, Table)}
 
     @property
     def streams(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,6 +31,7 @@ class Files:
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename
         self._overwrite = context._gateway.new_array(rename, 1)  # noqa: SLF001
         self._overwrite[0] = rename.OVERWRITE
+        self._local = self._system.getUri().getScheme() == "file"
 
     def exists(self, path: str) -> bool:
         return bool(self._system.exists(self._path(path)))
@@ -59,7 +62,13 @@ class Files:
         """In place of what is there, at once on file systems that can."""
         goal = self._path(target)
         self._system.mkdirs(goal.getParent())
-        self._context.rename(self._path(source), goal, self._overwrite)
+        if self._local:
+            _move_here(self._here(source), self._here(target))
+        else:
+            self._context.rename(self._path(source), goal, self._overwrite)
+
+    def _here(self, path: str) -> Path:
+        return Path(self._path(path).toUri().getPath())
 
     def read_json(self, path: str) -> Any:
         stream = self._system.open(self._path(path))
@@ -78,3 +87,11 @@ class Files:
         finally:
             stream.close()
         self.move(beside, path)
+
+
+def _move_here(source: Path, target: Path) -> None:
+    """Hadoop keeps a file's checksum beside it, and moves one after the other. Who dies between them leaves a file that
+    does not fit the checksum of the one before it, and that Spark refuses to read. So what is moved has none."""
+    target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
+    os.replace(source, target)
+    source.with_name(f".{source.name}.crc").unlink(missing_ok=True)

@@ -11,17 +11,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate.faults import fault_point
 from tidegate_spark.columns import Bad
-from tidegate_spark.errors import JobFailedError
+from tidegate_spark.errors import JobFailedError, MissingJarsError
+from tidegate_spark.formats import DELTA, PARQUET, formats_of
 from tidegate_spark.jobs.committing import TableWriter
 from tidegate_spark.jobs.contract import Job, Output, Source, Table, ToTopic
+from tidegate_spark.jobs.delta import DeltaWriter
+from tidegate_spark.jobs.failures import Sink, reason, told_briefly
 from tidegate_spark.jobs.files import Files
 from tidegate_spark.jobs.places import Places
 from tidegate_spark.jobs.topics import records, send
+from tidegate_spark.session import has_class
 from tidegate_spark.tables import load_table
 from tidegate_spark.topics import FROM_TOPIC, stream_topic
 
@@ -42,6 +46,7 @@ _STARTING: Final = threading.Lock()
 _BEGINNING: Final = ("Initializing", "Getting offsets")
 """What a query says of itself until all that it needs is there."""
 _PATIENCE: Final = 60.0
+_WRITERS: Final[Mapping[str, type[TableWriter] | type[DeltaWriter]]] = {PARQUET: TableWriter, DELTA: DeltaWriter}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +88,9 @@ class _Runner:
         self._spark, self._app, self._job, self._flags = spark, app, job, flags
         self._places = Places.of(app, flags)
         self._files = Files(spark, self._places.root)
+        for made in formats_of(job.formats):
+            if not has_class(spark, made.extension):
+                raise MissingJarsError(f"{made.name} tables")
 
     # -- streams -----------------------------------------------------------------------------------------------------
     def stream(
@@ -105,7 +113,7 @@ class _Runner:
 
     def _frame(self, given: Source | Table) -> DataFrame:
         if isinstance(given, Table):
-            return load_table(self._spark, self._places, given.name, given.format)
+            return load_table(self._spark, self._places, given.name)
         watermark = FROM_TOPIC if given.watermark == "" else given.watermark
         return self._stream(given, "drop", watermark)
 
@@ -142,17 +150,22 @@ class _Runner:
             frame.writeStream.queryName(f"{self._job.name}.{output.name}")
             .outputMode("update" if keyed else "append")
             .option("checkpointLocation", checkpoint)
-            .foreachBatch(self._sink(output, checkpoint))
+            .foreachBatch(told_briefly(self._sink(output, checkpoint)))
         )
 
-    def _sink(self, output: Output, checkpoint: str) -> Callable[[DataFrame, int], None]:
+    def _sink(self, output: Output, checkpoint: str) -> Sink:
         if isinstance(output, ToTopic):
-            return lambda frame, _batch: send(
-                records(frame, self._job.name, output), self._app, self._flags, output.name
-            )
-        writer = TableWriter(self._files, output, self._places.table(output.name))
+            return lambda frame, _batch: self._send(frame, output)
+        writer = self._table_writer(output)
         identity = f"{checkpoint}/metadata"
         return lambda frame, batch: writer.commit(frame, batch, self._files.read_json(identity)["id"])
+
+    def _send(self, frame: DataFrame, output: ToTopic) -> None:
+        send(records(frame, self._job.name, output), self._app, self._flags, output.name)
+        fault_point("topic.sent")
+
+    def _table_writer(self, table: Table) -> TableWriter | DeltaWriter:
+        return _WRITERS[table.format](self._files, table, self._places.table(table.name))
 
     def _watch(
         self,
@@ -172,7 +185,7 @@ class _Runner:
                     continue
                 failures[name] += 1
                 if failures[name] >= _ATTEMPTS or not any(passing in str(failure) for passing in _PASSING):
-                    raise JobFailedError(self._job.name, _reason(failure)) from failure
+                    raise JobFailedError(self._job.name, reason(failure)) from failure
                 queries[name], active = starts[name](), True
             if not active or stopping():
                 return
@@ -217,11 +230,9 @@ class _Runner:
 
     def _replace(self, output: Output, frame: DataFrame) -> None:
         if isinstance(output, ToTopic):
-            send(records(frame, self._job.name, output), self._app, self._flags, output.name)
-        elif output.format == "delta":
-            frame.write.format("delta").mode("overwrite").save(self._places.table(output.name))
+            self._send(frame, output)
         else:
-            TableWriter(self._files, output, self._places.table(output.name)).replace(frame)
+            self._table_writer(output).replace(frame)
 
 
 def _begun(query: StreamingQuery) -> StreamingQuery:
@@ -244,20 +255,3 @@ def _wait(seconds: float, stopping: Callable[[], bool]) -> bool:
 def _seconds(interval: str) -> float:
     amount, _, unit = interval.partition(" ")
     return float(amount) * {"s": 1, "m": 60, "h": 3600}.get(unit[:1] or "s", 1)
-
-
-def _reason(failure: PySparkException) -> str:
-    """What went wrong, without a page of Java: the first words, and what was behind them."""
-    lines = _lines(str(getattr(failure, "desc", None) or failure))
-    behind = getattr(failure, "_cause", None)
-    while behind is not None:
-        lines += _lines(str(getattr(behind, "desc", None) or behind))[:1]
-        behind = getattr(behind, "_cause", None)
-    trace = str(getattr(failure, "stackTrace", None) or "").splitlines()
-    lines += [line.strip() for line in trace if line.startswith("Caused by")]
-    errors = [line for line in lines if "Error" in line or "Exception" in line or line.startswith("[")]
-    return "\n  ".join(dict.fromkeys((lines[:1] + errors[-3:])[:4]))[:2000]
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]

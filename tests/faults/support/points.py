@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from tidegate.faults import POINTS
 
-__all__ = ("OF_CHECKPOINTS", "ON_EMBEDDED", "ON_KAFKA")
+__all__ = ("OF_CHECKPOINTS", "OF_SPARK", "ON_EMBEDDED", "ON_KAFKA")
 
 _OF_KAFKA = {point for point in POINTS if point.startswith(("transaction.", "group."))}
 _OF_EMBEDDED = {point for point in POINTS if point.startswith("log.")}
 
 OF_CHECKPOINTS = sorted(point for point in POINTS if point.startswith(("snapshot.", "leader.", "recovery.fetch")))
 """Those of checkpoints, on any log: `test_checkpoints` brings workers there."""
-_ELSEWHERE = {*OF_CHECKPOINTS, *(point for point in POINTS if point.startswith(("restore.", "state.migrating")))}
+OF_SPARK = sorted(point for point in POINTS if point.startswith(("table.", "topic.")))
+"""Those of Spark's drivers: `tests/spark/test_deaths.py` brings them there."""
+_ELSEWHERE = {
+    *OF_CHECKPOINTS,
+    *OF_SPARK,
+    *(point for point in POINTS if point.startswith(("restore.", "state.migrating"))),
+}
 """An ordinary life passes none of these; restores and migrations have tests of their own (`test_cli_savepoints`)."""
 ON_EMBEDDED = sorted(POINTS.keys() - _OF_KAFKA - _ELSEWHERE)
 ON_KAFKA = sorted(POINTS.keys() - _OF_EMBEDDED - _ELSEWHERE)

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 
 from tidegate.errors import SettingsError
 from tidegate.settings import Settings
 from tidegate_spark.security import connection_options
+
+
+def with_key(directory: Path, form: PrivateFormat, password: str = "") -> Settings:
+    for name in ("ca", "cert"):
+        (directory / name).write_text(f"PEM of {name}")
+    locked = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    (directory / "key").write_bytes(key.private_bytes(Encoding.PEM, form, locked))
+    return Settings(
+        kafka_tls="on",
+        kafka_tls_ca=str(directory / "ca"),
+        kafka_tls_cert=str(directory / "cert"),
+        kafka_tls_key=str(directory / "key"),
+        kafka_tls_key_password=password,
+    )
 
 
 def test_without_any_it_is_plain() -> None:
@@ -19,21 +42,33 @@ def test_without_any_it_is_plain() -> None:
 
 
 def test_certificates_go_by_their_contents(tmp_path: Path) -> None:
-    for name in ("ca", "cert", "key"):
-        (tmp_path / name).write_text(f"PEM of {name}")
-    settings = Settings(
-        kafka_tls="on",
-        kafka_tls_ca=str(tmp_path / "ca"),
-        kafka_tls_cert=str(tmp_path / "cert"),
-        kafka_tls_key=str(tmp_path / "key"),
-    )
-
-    options = connection_options(settings)
+    options = connection_options(with_key(tmp_path, PrivateFormat.PKCS8))
 
     assert options["kafka.security.protocol"] == "SSL"
     assert options["kafka.ssl.truststore.certificates"] == "PEM of ca"
     assert options["kafka.ssl.keystore.certificate.chain"] == "PEM of cert"
-    assert options["kafka.ssl.keystore.key"] == "PEM of key"
+    assert options["kafka.ssl.keystore.key"] == (tmp_path / "key").read_text()
+
+
+@pytest.mark.parametrize(
+    ("form", "password"), [(PrivateFormat.TraditionalOpenSSL, ""), (PrivateFormat.PKCS8, "open-sesame")]
+)
+def test_keys_of_all_forms_become_what_java_reads(tmp_path: Path, form: PrivateFormat, password: str) -> None:
+    settings = with_key(tmp_path, form, password)
+
+    options = connection_options(settings)
+
+    assert options["kafka.ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----")
+    assert "kafka.ssl.key.password" not in options
+
+
+def test_a_key_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    settings = with_key(tmp_path, PrivateFormat.PKCS8, "open-sesame")
+    with pytest.raises(SettingsError, match=r"the key in .*key' cannot be read"):
+        connection_options(dataclasses.replace(settings, kafka_tls_key_password="wrong"))
+    (tmp_path / "key").write_text("nothing")
+    with pytest.raises(SettingsError, match="holds no private key"):
+        connection_options(settings)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""The page's own spark-submit, as a shell runs it: the pipeline, on the embedded log and on Kafka."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.tinder_match.app import app, likes
+from examples.tinder_match.events import DAY
+from examples.tinder_match.generator import LikeStream, Origin
+from tests.docs.pages import ROOT, blocks_of
+from tests.spark.support import ran
+from tests.spark.world import Expectation, compare, rows_of
+from tidegate_app.kafka import Broker
+
+
+def command() -> str:
+    (found,) = [block.code for block in blocks_of(ROOT / "docs" / "spark.md") if "spark-submit" in block.code]
+    return found
+
+
+@pytest.mark.parametrize("log", [pytest.param("embedded", marks=pytest.mark.slow), "kafka"])
+def test_spark_submit_as_the_page_says(request: pytest.FixtureRequest, tmp_path: Path, log: str) -> None:
+    flags: dict[str, Any] = {"data": tmp_path}
+    environment = {"TIDEGATE_DATA": str(tmp_path), "SPARK_CONF_DIR": str(tmp_path)}
+    if log == "kafka":
+        broker: Broker = request.getfixturevalue("private_kafka")()
+        flags["broker"] = environment["TIDEGATE_BROKER"] = broker.url
+    stream = LikeStream(13, Origin())
+    sent = [like for _ in range(3) for like in stream.next(300, DAY)]
+    ran(app, flags, (likes, sent))
+
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command()],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    compare(Expectation(sent), lambda name: rows_of(tmp_path / "tinder" / "tables" / name))
