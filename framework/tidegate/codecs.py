@@ -21,7 +21,7 @@ from msgspec import inspect as shapes
 
 from tidegate.errors import DecodeError, DefinitionError, EncodeError
 
-__all__ = ("Codec", "codec_for", "decode_error", "encode_error")
+__all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error")
 
 T = TypeVar("T")
 
