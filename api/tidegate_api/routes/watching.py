@@ -18,9 +18,19 @@ __all__ = ("router",)
 
 router = APIRouter(tags=["state"], dependencies=MAY_READ)
 
-_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+_EVENT: Final = {
+    "type": "object",
+    "description": "One event.",
+    "properties": {
+        "event": {"enum": ["value", "ready", "change", "missed", "end"]},
+        "data": {"type": "string", "description": "JSON."},
+        "id": {"type": "string", "description": "A position."},
+        "retry": {"type": "integer"},
+    },
+    "required": ["event", "data"],
+    "additionalProperties": False,
 }
+_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 
 
 @router.get("/v1/services/{service}/states/{state}/watch", response_class=EventSourceResponse, responses=_ANSWERS)

@@ -2,7 +2,7 @@
 import { ask, watch } from "/assets/client.js";
 import { $, count, h, put, seconds } from "/assets/drawing.js";
 
-const PAGE = 50, LOG = 100;
+const PAGE = 50, LOG = 100, FRESH = 1000;
 let services = [], cursor = null, loading = false, asking = null, watching = null, chosen = null;
 
 export function startExplorer(found) {
@@ -16,7 +16,7 @@ export function startExplorer(found) {
   $("more").addEventListener("click", () => load(cursor));
   $("keys").addEventListener("scroll", () => { const it = $("keys"); if (cursor && !loading && it.scrollTop + it.clientHeight > it.scrollHeight - 200) load(cursor); });
   $("keys").addEventListener("keydown", move);
-  if (services.length) { listStates(); search(); }
+  if (services.length) { listStates(); search(); refresh(); }
 }
 
 const service = () => services.find((one) => one.name === $("service").value);
@@ -47,11 +47,29 @@ async function load(from) {
 }
 
 function row({ key, value, truncated }) {
-  const text = truncated ? "(large)" : JSON.stringify(value);
-  const it = h("li", { role: "option", "aria-selected": "false" }, h("span", { class: "key" }, typeof key === "string" ? key : JSON.stringify(key)), h("span", { class: "preview" }, text.length > 120 ? `${text.slice(0, 120)}…` : text));
+  const preview = h("span", { class: "preview" });
+  const it = h("li", { role: "option", "aria-selected": "false" }, h("span", { class: "key" }, typeof key === "string" ? key : JSON.stringify(key)), preview);
   it.addEventListener("click", () => { select(it); show(key); });
   it.key = key;
+  it.preview = (now) => { const text = now === null ? "(nothing)" : JSON.stringify(now); preview.textContent = text.length > 120 ? `${text.slice(0, 120)}…` : text; };
+  if (truncated) preview.textContent = "(large)"; else it.preview(value);
   return it;
+}
+
+// The rows that can be seen are read again, over and over: a stream would take one of a browser's few connections.
+async function refresh() {
+  for (;;) {
+    await new Promise((go) => setTimeout(go, FRESH));
+    if (document.hidden || $("asof").value) continue;
+    const list = $("keys"), frame = list.getBoundingClientRect(), top = Math.max(frame.top, 0), bottom = Math.min(frame.bottom, innerHeight);
+    const seen = [...list.children].filter((one) => { if (one.key === undefined) return false; const at = one.getBoundingClientRect(); return at.bottom > top && at.top < bottom; });
+    if (!seen.length) continue;
+    const where = `${base()}/states/${encodeURIComponent($("state").value)}/batch`;
+    try {
+      const { values } = await ask(where, { method: "POST", body: { keys: seen.map((one) => one.key) } });
+      if (!$("asof").value) values.forEach(({ value }, place) => seen[place].preview(value));
+    } catch { /* busy, or too large: they stay as they are */ }
+  }
 }
 
 function select(it) { for (const one of $("keys").children) one.setAttribute("aria-selected", one === it); }

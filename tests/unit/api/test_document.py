@@ -73,17 +73,17 @@ def test_the_document_is_typed_as_handlers_and_topics_are(url: str) -> None:
     assert not [path for path in paths if "secret" in path or "states/task" in path or "{service}" in path]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("examples", [EXAMPLES, pytest.param(60, marks=pytest.mark.slow)])
 def test_schemathesis_finds_nothing(url: str, examples: int) -> None:
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=HEADERS)
+    schema.config.max_stream_events = 1  # streams do not end by themselves
     tried = []
     for result in schema.get_all_operations():
         assert isinstance(result, Ok)
         operation = result.ok()
         tried.append(operation.label)
-        # A stream does not end by itself: it is read until it is silent for a while.
-        _try(operation.as_strategy(), url, examples, 0.2 if operation.path.endswith("/watch") else 30)
+        _try(operation.as_strategy(), url, examples)
     assert len(tried) > 40
     assert sum(label.endswith("/watch") for label in tried) > 8
 
@@ -97,11 +97,11 @@ def _has_whole_float(value: Any) -> bool:
     return isinstance(value, float) and value.is_integer()
 
 
-def _try(strategy: Any, url: str, examples: int, seconds: float) -> None:
+def _try(strategy: Any, url: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(case=strategy)
     def check(case: Any) -> None:
-        answer = case.call(base_url=url, headers=HEADERS, timeout=seconds)
+        answer = case.call(base_url=url, headers=HEADERS, timeout=30)
         left_out = []
         if answer.status_code in (502, 504):  # a handler that fails, or takes longer than was allowed: as documented
             left_out.append(not_a_server_error)
