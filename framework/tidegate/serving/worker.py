@@ -40,6 +40,8 @@ from tidegate.state.declaration import StateDeclaration
 
 __all__ = ("Actor", "Serving", "StateOf")
 
+_TIMER_BYTES = 60
+"""Of a timer as JSON, without its name, about."""
 _DOMAIN_NAMES = {number: name for name, number in DOMAINS.items()}
 
 
@@ -195,15 +197,21 @@ class Serving:
 
     def _actor(self, service: str, view: TaskView, key: bytes, now: int, *, most: int) -> Actor:
         states: dict[str, bytes] = {}
-        size = 0
+        timers: list[tuple[str, str, int]] = []
+        left = most
         for state in self.readable_states(service):
             text = state.reader.value(view, key, now, most=most)
             if text is not None:
                 states[state.declaration.name] = text
-                size += len(text)
-                if size > most:
+                left -= len(text)
+                if left < 0:
                     raise ValueTooLargeError(most)
-        return Actor(states, [(name, _DOMAIN_NAMES[domain], at) for name, domain, at in timers_of(view, key)])
+        for name, domain, at in timers_of(view, key):
+            timers.append((name, _DOMAIN_NAMES[domain], at))
+            left -= len(name) + _TIMER_BYTES
+            if left < 0:
+                raise ValueTooLargeError(most)
+        return Actor(states, timers)
 
     async def read_past(
         self, id_: str, state: StateOf, key: bytes, *, at: str | None, most: int
