@@ -36,8 +36,7 @@ def position_headers(reached: Iterable[Reached]) -> dict[str, str]:
 
 def past_headers(past: Past) -> dict[str, str]:
     """Of an answer that is as of a checkpoint."""
-    lowest = min((view.event_time() for view in past.views), default=-_KNOWN)
-    return {**NO_STORE, **_times(lowest, past.manifest.epoch)}
+    return {**NO_STORE, **_times(past.watermark, past.manifest.epoch)}
 
 
 def _times(watermark: int, epoch: int) -> dict[str, str]:

@@ -10,25 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import httpx
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from tidegate.errors import NotReadyError
+from tidegate.errors import NotReadyError, UsageError
 from tidegate.serving import Serving
 from tidegate.settings import Settings
 from tidegate_api.problems import Problem
 
-__all__ = ("FORWARDED", "TASKS", "Peers", "detail_of", "is_forwarded")
+__all__ = ("FORWARDED", "TASKS", "Peers", "detail_of", "is_forwarded", "returned", "tasks_of")
 
 FORWARDED: Final = "tidegate-forwarded"
 TASKS: Final = "tidegate-tasks"
 """Of a forwarded request: the tasks that it is about."""
 PATIENCE: Final = 3.0
 _PAUSE: Final = 0.25
+_SILENCE: Final = 45.0
+"""Seconds after which a stream is over in which not even a ping came."""
 _PASSED_ON: Final = ("accept", "content-type", "idempotency-key", "last-event-id")
 _RETURNED: Final = (
     "content-type", "cache-control", "retry-after",
@@ -40,21 +43,42 @@ def is_forwarded(request: Request) -> bool:
     return FORWARDED in request.headers
 
 
+def tasks_of(request: Request) -> list[int]:
+    """What a forwarded request is about."""
+    try:
+        return [int(number) for number in request.headers[TASKS].split(",")]
+    except (KeyError, ValueError):
+        raise UsageError("a forwarded request names its tasks") from None
+
+
 class Peers:
     def __init__(self, serving: Serving, settings: Settings) -> None:
         self._serving, self._token = serving, settings.api_peer_token
         self._seconds = settings.api_timeout
         self._ca = settings.api_tls_ca
         self._client: httpx.AsyncClient | None = None
+        self._streams: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        for client in (self._client, self._streams):
+            if client is not None:
+                await client.aclose()
+
+    async def owners(self, service: Any, numbers: Iterable[int]) -> tuple[list[int], dict[str, list[int]]]:
+        """Of these tasks, those that are here, and by address those that are elsewhere."""
+        ours = set(self._serving.tasks.here(service))
+        here, there = list[int](), defaultdict[str, list[int]](list)
+        for number in numbers:
+            if number in ours:
+                here.append(number)
+            else:
+                there[(await self._serving.owner(service, number)).address].append(number)
+        return here, dict(there)
 
     # -- one owner ---------------------------------------------------------------------------------------------------
     async def forward(self, request: Request, service: Any, number: int, body: bytes | None = None) -> Response:
         """Let the owner of the task answer."""
-        return _returned(await self.ask_owner(request, service, number, body))
+        return returned(await self.ask_owner(request, service, number, body))
 
     async def ask_owner(self, request: Request, service: Any, number: int, body: bytes | None = None) -> httpx.Response:
         if is_forwarded(request):
@@ -85,7 +109,7 @@ class Peers:
         request: Request,
         *,
         path: str | None = None,
-        tasks: str = "",
+        tasks: Sequence[int] = (),
         body: bytes | None = None,
         seconds: float | None = None,
     ) -> httpx.Response:
@@ -98,36 +122,19 @@ class Peers:
             timeout=httpx.Timeout(seconds or self._seconds, connect=2.0),
         )
 
-    async def stream(self, address: str, request: Request, tasks: str = "") -> StreamingResponse:
-        """An answer that goes on."""
-        client = self._pool()
-        sent = client.build_request(
-            "GET",
-            address + _target(request),
-            headers=self._headers(request, tasks),
-            timeout=httpx.Timeout(None, connect=2.0),
-        )
-        answer = await client.send(sent, stream=True)
-        if answer.status_code != 200:
-            await answer.aread()
-            return _returned(answer)  # type: ignore[return-value]
+    async def stream(self, address: str, request: Request, tasks: Sequence[int]) -> httpx.Response:
+        """An answer that goes on, from a client of its own: streams would take all connections from the others."""
+        if self._streams is None:
+            self._streams = self._make(httpx.Limits(max_connections=None, max_keepalive_connections=0))
+        headers, timeout = self._headers(request, tasks), httpx.Timeout(_SILENCE, connect=2.0)
+        sent = self._streams.build_request("GET", address + _target(request), headers=headers, timeout=timeout)
+        return await self._streams.send(sent, stream=True)
 
-        async def chunks() -> Any:
-            try:
-                async for chunk in answer.aiter_raw():
-                    yield chunk
-            except httpx.HTTPError:
-                return  # the owner is gone: the stream ends, and whoever reads it asks anew
-            finally:
-                await answer.aclose()
-
-        return StreamingResponse(chunks(), 200, _headers_of(answer))
-
-    def _headers(self, request: Request, tasks: str) -> dict[str, str]:
+    def _headers(self, request: Request, tasks: Sequence[int]) -> dict[str, str]:
         headers = {name: value for name in _PASSED_ON if (value := request.headers.get(name)) is not None}
         headers[FORWARDED] = "1"
         if tasks:
-            headers[TASKS] = tasks
+            headers[TASKS] = ",".join(map(str, tasks))
         if self._token:
             headers["authorization"] = f"Bearer {self._token}"
         elif "authorization" in request.headers:
@@ -136,10 +143,12 @@ class Peers:
 
     def _pool(self) -> httpx.AsyncClient:
         if self._client is None:
-            verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=self._ca) if self._ca else True
-            limits = httpx.Limits(max_connections=200, max_keepalive_connections=50)
-            self._client = httpx.AsyncClient(verify=verify, limits=limits, trust_env=False)
+            self._client = self._make(httpx.Limits(max_connections=200, max_keepalive_connections=50))
         return self._client
+
+    def _make(self, limits: httpx.Limits) -> httpx.AsyncClient:
+        verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=self._ca) if self._ca else True
+        return httpx.AsyncClient(verify=verify, limits=limits, trust_env=False)
 
 
 def _target(request: Request) -> str:
@@ -152,7 +161,7 @@ def _headers_of(answer: httpx.Response) -> Mapping[str, str]:
     return {name: value for name in _RETURNED if (value := answer.headers.get(name)) is not None}
 
 
-def _returned(answer: httpx.Response) -> Response:
+def returned(answer: httpx.Response) -> Response:
     return Response(answer.content, answer.status_code, _headers_of(answer))
 
 

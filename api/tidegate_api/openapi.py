@@ -127,7 +127,7 @@ def _for_messages(item: dict[str, Any], service: Any, schemas: Schemas) -> dict[
 
 def _type_keys(operation: dict[str, Any], service: Any) -> None:
     for parameter in operation["parameters"]:
-        if parameter["name"] == "key" and parameter["in"] == "path":
+        if parameter["name"] == "key" and parameter["in"] in ("path", "query"):
             parameter["schema"] = _KEYS.get(service.key_type, {"type": "string"})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote_to_bytes
@@ -18,17 +19,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tidegate.errors import ElsewhereError, TidegateError, UsageError
+from tidegate.errors import ElsewhereError, PositionError, UsageError
 from tidegate.serving import StateOf, parse_key, parse_position
 from tidegate_api.answers import key_text, past_headers, position_headers
 from tidegate_api.context import ApiContext
 from tidegate_api.gatekeeper import PRINCIPAL
 from tidegate_api.problems import Problem, problem_of
 
-__all__ = ("PointReads", "key_in_body", "key_in_path")
+__all__ = ("AS_OF", "AS_OF_ALONE", "PointReads", "key_in_body", "key_in_path", "no_such_path")
 
 _PREFIX: Final = "/v1/services/"
 _KNOWN: Final = frozenset({"at", "min_position", "as_of"})
+AS_OF: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+AS_OF_ALONE: Final = "as_of and min_position exclude each other: what is past does not move on"
+_AS_OF: Final = re.compile(AS_OF, re.ASCII)
 
 
 class PointReads:
@@ -42,7 +46,7 @@ class PointReads:
                 request = Request(scope, receive)
                 try:
                     answer = await self.answer(request, parts)
-                except (Problem, TidegateError) as error:
+                except Exception as error:
                     answer = problem_of(error)
                 await answer(scope, receive, send)
                 return
@@ -50,6 +54,8 @@ class PointReads:
 
     async def answer(self, request: Request, parts: list[bytes]) -> Response:
         """`parts`: the path, divided at its first seven slashes; whatever follows is the key."""
+        if len(parts) < 8:
+            raise no_such_path()
         service, name = _text(parts[3]), _text(parts[5])
         request.scope[PRINCIPAL].require(f"state:read:{service}")
         query = _query(request.scope["query_string"])
@@ -57,8 +63,10 @@ class PointReads:
         state = serving.state(service, name)
         key = key_in_path(parts[7], state.service.key_type)
         most = context.settings.api_max_bytes
-        if query.get("as_of"):
-            text, past = await serving.read_past(query["as_of"], state, key, at=query.get("at"), most=most)
+        if "as_of" in query:
+            as_of = _as_of(query)
+            with context.scans.one():
+                text, past = await serving.read_past(as_of, state, key, at=query.get("at"), most=most)
             return _answer(state, key, query, text, past_headers(past))
         try:
             if "min_position" in query:
@@ -68,6 +76,19 @@ class PointReads:
         except ElsewhereError as elsewhere:
             return await context.peers.forward(request, state.service, elsewhere.task)
         return _answer(state, key, query, text, position_headers([reached]))
+
+
+def no_such_path() -> Problem:
+    """A path whose slashes are not where they seem to be: some are percent-encoded."""
+    return Problem(404, "not-found", "there is nothing at this path; percent-encode slashes in keys only")
+
+
+def _as_of(query: Mapping[str, str]) -> str:
+    if "min_position" in query:
+        raise PositionError(AS_OF_ALONE)
+    if not _AS_OF.fullmatch(query["as_of"]):
+        raise UsageError(f"as_of={query['as_of']!r}: give the number of a checkpoint, or the name of a savepoint")
+    return query["as_of"]
 
 
 def _answer(

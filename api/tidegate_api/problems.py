@@ -97,6 +97,8 @@ def problem_of(error: Exception) -> Response:
     for kind, status, name in _KINDS:
         if isinstance(error, kind):
             return problem(status, name, str(error))
+    if isinstance(error, RecursionError):
+        return problem(422, "invalid", "the request is nested too deeply")
     logger.error("a request failed", exc_info=error)
     return problem(500, "internal", "the worker failed to answer; its log says why")
 
@@ -117,7 +119,7 @@ def add_handlers(app: FastAPI) -> None:
         detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
         return problem(error.status_code, _slug(error.status_code), detail, error.headers)
 
-    for kind in (Problem, TidegateError, Exception):
+    for kind in (Problem, TidegateError, RecursionError, Exception):
         app.add_exception_handler(kind, known)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)

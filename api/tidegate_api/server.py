@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidegate.serving import Serving
@@ -35,6 +36,11 @@ __all__ = ("ApiServer", "listen", "listen_privately")
 logger = logging.getLogger("tidegate.api")
 
 LEAVE_SECONDS: Final = 5
+MOST_HEAD: Final = 256 << 10
+"""Bytes of a request without its body;"""
+HEAD_SECONDS: Final = 20.0
+"""and how long it may take to come."""
+MOST_CONNECTIONS: Final = 1000
 
 
 def listen(settings: Settings, *, explicit: bool) -> socket.socket:
@@ -127,17 +133,66 @@ class ApiServer:
 
 
 class _Protocol(HttpToolsProtocol):
-    """What cannot be parsed is a problem like any other; a URL of more than 64 kB cannot."""
+    """What cannot be parsed is a problem like any other; a URL of more than 64 kB cannot. And before it is known who
+    asks, nobody may take much room or time: not by endless headers, nor by sending them slowly, nor by many connections
+    that ask nothing."""
+
+    _head: asyncio.TimerHandle | None = None
+    """Runs while the head of a request is awaited."""
+    _head_bytes = 0
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.close()
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._have_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return  # whoever still sends reads the answer when it is done
+        super().data_received(data)
+        if self._head is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD:
+                self._refused = True
+                self._send(_too_large(self.url))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._have_head()
+        super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        if len(self.url) > MOST_URL:
-            answer = problem(414, "url-too-long", f"a URL may have {MOST_URL:,} bytes; long keys can go in a batch")
-        else:
-            answer = problem(400, "bad-request", msg)
+        self._send(_too_large(self.url) if len(self.url) > MOST_URL else problem(400, "bad-request", msg))
+        self.transport.close()
+
+    def _expect_head(self) -> None:
+        if self._head is None:
+            self._head = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _have_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+        self._head, self._head_bytes = None, 0
+
+    def _send(self, answer: Response) -> None:
         head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
         head += [name + b": " + value for name, value in answer.raw_headers]
         self.transport.write(b"\r\n".join([*head, b"connection: close", b"", bytes(answer.body)]))
-        self.transport.close()
+
+
+def _too_large(url: bytes) -> Response:
+    if len(url) > MOST_URL:
+        return problem(414, "url-too-long", f"a URL may have {MOST_URL:,} bytes; long keys can go in a batch")
+    return problem(431, "headers-too-large", f"a request without its body may have {MOST_HEAD:,} bytes")
 
 
 class _Server(uvicorn.Server):

@@ -22,7 +22,7 @@ from msgspec import inspect
 from tidegate.errors import DecodeError, DefinitionError, EncodeError
 from tidegate.shapes import UNFIT_KEYS, classes_in, is_fixed, is_schemaless, nodes_of
 
-__all__ = ("Codec", "codec_for", "decode_error", "encode_error")
+__all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error")
 
 T = TypeVar("T")
 

@@ -523,7 +523,7 @@ class ValueTooLargeError(QueryError):
         self.limit = limit
         super().__init__(
             f"the value takes more than {limit:,} bytes, the limit of an answer (api_max_bytes). Of a map, ask for one "
-            f"entry (?at=NAME)."
+            f"entry (?at=NAME); of an actor, for its states one by one; in a batch, for fewer keys."
         )
 
 

@@ -66,6 +66,8 @@ async def test_it_shows_services_tasks_keys_and_changes(tmp_path: Path, scheme: 
             assert await page.locator("#actor", has_text="hidden").count() == 0
             await town.visited("ann")
             await expect(seen).to_have_text("2", timeout=SECONDS)
+            preview = page.locator("#keys li", has_text="ann").locator(".preview")
+            await expect(preview).to_have_text("2", timeout=SECONDS)
             await expect(page.locator(".fact[data-state=places] pre")).to_contain_text('"home": 1', timeout=SECONDS)
             await expect(page.locator(".log li", has_text="seen")).to_have_count(1, timeout=SECONDS)
 
@@ -85,6 +87,8 @@ async def test_a_button_takes_a_savepoint_and_keys_can_be_seen_as_they_were(tmp_
             await page.select_option("#asof", "before")
             await page.locator("#keys li", has_text="ann").click()
             await expect(page.locator(".fact[data-state=seen] pre")).to_have_text("1", timeout=SECONDS)
+            await expect(page.locator("#actor", has_text="bye")).to_have_count(1, timeout=SECONDS)  # its timer, then
+            assert await page.locator(".log").count() == 0
 
 
 async def test_with_tokens_the_page_asks_who_you_are(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import orjson
@@ -12,14 +13,14 @@ from starlette.responses import Response
 
 from tidegate import Service
 from tidegate.codecs import Codec
-from tidegate.errors import ElsewhereError, UsageError
+from tidegate.errors import ElsewhereError, PositionError, UsageError
 from tidegate.keys import decode_key
-from tidegate.serving import Position, parse_position
-from tidegate_api.answers import NO_STORE, json_answer, key_text, position_headers, state_answer
+from tidegate.serving import Actor, Position, parse_position
+from tidegate_api.answers import NO_STORE, json_answer, key_text, past_headers, position_headers, state_answer
 from tidegate_api.context import MAY_READ, MAY_SEND, Api, ApiContext
 from tidegate_api.models import ActorView, MessageRequest, Reply, Told
-from tidegate_api.points import key_in_body, key_in_path
-from tidegate_api.routes.states import MinPosition
+from tidegate_api.points import AS_OF_ALONE, key_in_body, key_in_path, no_such_path
+from tidegate_api.routes.states import AsOf, MinPosition
 
 __all__ = ("router",)
 
@@ -33,22 +34,36 @@ async def get_actor(
     service: str,
     key: str,
     min_position: MinPosition = None,
+    as_of: AsOf = None,
 ) -> Response:
-    """All states and timers of a key, of one commit."""
+    """All states and timers of a key, of one commit; or as they were at a checkpoint or savepoint."""
     definition = api.serving.service(service)
-    raw = key_in_path(request.scope["raw_path"].split(b"/", 5)[5], definition.key_type)
+    parts = request.scope["raw_path"].split(b"/", 5)
+    if len(parts) < 6:
+        raise no_such_path()
+    raw = key_in_path(parts[5], definition.key_type)
+    most = api.settings.api_max_bytes
+    if as_of:
+        if min_position is not None:
+            raise PositionError(AS_OF_ALONE)
+        with api.scans.one():
+            actor, past = await api.serving.actor_past(as_of, service, raw, most=most)
+        return _shown(actor, raw, definition.key_type, past_headers(past))
     number = definition.inputs[0].partition_for(raw)
     try:
         if min_position is not None:
             await api.serving.wait(definition, number, parse_position(min_position), api.settings.api_timeout)
-        actor = api.serving.actor(service, raw, most=api.settings.api_max_bytes)
+        actor, reached = api.serving.actor(service, raw, most=most)
     except ElsewhereError:
         return await api.peers.forward(request, definition, number)
+    return _shown(actor, raw, definition.key_type, position_headers([reached]))
+
+
+def _shown(actor: Actor, key: bytes, key_type: Any, headers: Mapping[str, str]) -> Response:
     states = b",".join(b"%b:%b" % (orjson.dumps(name), text) for name, text in actor.states.items())
     timers = orjson.dumps([{"name": name, "at": at, "time": domain} for name, domain, at in actor.timers])
-    shown = key_text(raw, definition.key_type)
-    body = b'{"key":%b,"states":{%b},"timers":%b}' % (shown, states, timers)
-    return state_answer(body, position_headers([actor.reached]))
+    body = b'{"key":%b,"states":{%b},"timers":%b}' % (key_text(key, key_type), states, timers)
+    return state_answer(body, headers)
 
 
 # ---------------------------------------------------------------------------------------------------------- messages

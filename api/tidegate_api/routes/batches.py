@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tidegate.errors import ValueTooLargeError
 from tidegate.serving import Position, StateOf, parse_position
 from tidegate_api.answers import key_text, merged_headers, position_headers, state_answer
 from tidegate_api.context import MAY_READ, Api, ApiContext
@@ -55,14 +56,20 @@ async def _batch(
         raise Problem(421, "elsewhere", "not all of these keys are here")
     values: list[bytes | None] = [None] * len(keys)
     wanted = None if min_position is None else parse_position(min_position)
-    headers = [
-        await _read_here(api, state, number, by_task[number], raw, values, wanted)
-        for number in sorted(by_task.keys() & here)
-    ]
+    headers = []
+    for number in sorted(by_task.keys() & here):
+        headers.append(await _read_here(api, state, number, by_task[number], raw, values, wanted))
+        _check_size(values, api.settings.api_max_bytes)
     elsewhere = sorted(by_task.keys() - here)
     answers = await asyncio.gather(*(_read_there(request, api, state, n, by_task[n], keys, values) for n in elsewhere))
+    _check_size(values, api.settings.api_max_bytes)
     parts = b",".join(_value(key, state, text) for key, text in zip(raw, values, strict=True))
     return state_answer(b'{"values":[%b]}' % parts, _merge(api, [*headers, *answers]))
+
+
+def _check_size(values: list[bytes | None], most: int) -> None:
+    if sum(len(text) for text in values if text is not None) > most:
+        raise ValueTooLargeError(most)
 
 
 def _merge(api: ApiContext, headers: list[dict[str, str]]) -> dict[str, str]:

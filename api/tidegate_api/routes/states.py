@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import heapq
-from collections import defaultdict
 from typing import Annotated, Any
 
 import httpx
@@ -15,12 +14,13 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.errors import UsageError
+from tidegate.errors import PositionError
 from tidegate.serving import Item, KeyPage, KeyRange, StateOf, after_key, parse_position
 from tidegate_api.answers import key_text, merged_headers, past_headers, position_headers, state_answer
 from tidegate_api.context import MAY_READ, Api, ApiContext
-from tidegate_api.forwarding import TASKS, detail_of, is_forwarded
+from tidegate_api.forwarding import detail_of, is_forwarded, tasks_of
 from tidegate_api.models import KeysPage, KeyValue
+from tidegate_api.points import AS_OF, AS_OF_ALONE
 from tidegate_api.problems import Problem
 
 __all__ = ("router",)
@@ -34,7 +34,7 @@ AsOf = Annotated[
     str | None,
     Query(
         description="The number of a checkpoint, or the name of a savepoint.",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        pattern=AS_OF,
     ),
 ]
 Cursor = Annotated[
@@ -79,12 +79,14 @@ async def list_keys(
     found = api.serving.state(service, state)
     keys = KeyRange(prefix=prefix.encode(), start=start.encode(), end=end.encode(), place=_place(cursor))
     limit = min(limit, api.settings.api_page)
+    if as_of and min_position:
+        raise PositionError(AS_OF_ALONE)
     with api.scans.one():
         if as_of:
             page, past = await api.serving.scan_past(as_of, found, keys, limit=limit, most=api.settings.api_max_bytes)
             headers = past_headers(past)
         elif is_forwarded(request):
-            numbers = _tasks_of(request)
+            numbers = tasks_of(request)
             page, headers = await _local(api, found, keys, numbers, limit, min_position)
             return state_answer(_raw_page(page), headers)
         else:
@@ -121,7 +123,7 @@ async def _gather(
     request: Request, api: ApiContext, state: StateOf, keys: KeyRange, limit: int, min_position: str | None
 ) -> tuple[KeyPage, dict[str, str]]:
     """Ask all owners for a page, and merge: what lies behind the end of one that has more is left for the next."""
-    here, there = await _owners(api, state)
+    here, there = await api.peers.owners(state.service, range(state.service.tasks))
     parts = await asyncio.gather(
         _local(api, state, keys, here, limit, min_position) if here or not there else _nothing(),
         *(_remote(request, api, address, numbers) for address, numbers in there.items()),
@@ -144,17 +146,6 @@ async def _nothing() -> tuple[KeyPage, dict[str, str]]:
     return KeyPage([], None), {}
 
 
-async def _owners(api: ApiContext, state: StateOf) -> tuple[list[int], dict[str, list[int]]]:
-    """The service's tasks: those that are here, and by address those that are elsewhere."""
-    here = api.serving.tasks.here(state.service)
-    there: dict[str, list[int]] = defaultdict(list)
-    for number in range(state.service.tasks):
-        if number not in here:
-            owner = await api.serving.owner(state.service, number)
-            there[owner.address].append(number)
-    return here, there
-
-
 class _Page(msgspec.Struct):
     """A page between workers: keys as they are."""
 
@@ -172,7 +163,7 @@ async def _remote(
     request: Request, api: ApiContext, address: str, numbers: list[int]
 ) -> tuple[KeyPage, dict[str, str]]:
     try:
-        answer = await api.peers.ask(address, request, tasks=",".join(map(str, numbers)))
+        answer = await api.peers.ask(address, request, tasks=numbers)
     except httpx.HTTPError as error:
         api.serving.doubt()
         raise Problem(503, "not-ready", f"a worker does not answer ({type(error).__name__})") from error
@@ -183,10 +174,3 @@ async def _remote(
     page = msgspec.json.decode(answer.content, type=_Page)
     items = [Item(key, bytes(value) if whole else None) for key, whole, value in page.items]
     return KeyPage(items, page.next), dict(answer.headers)
-
-
-def _tasks_of(request: Request) -> list[int]:
-    try:
-        return [int(number) for number in request.headers[TASKS].split(",")]
-    except (KeyError, ValueError):
-        raise UsageError("a forwarded request names its tasks") from None

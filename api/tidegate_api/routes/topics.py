@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
+import httpx
 import msgspec
 from fastapi import APIRouter, Header
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.errors import DecodeError, UnknownNameError
+from tidegate.errors import DecodeError, NotReadyError, UnknownNameError
 from tidegate_api.answers import json_answer
-from tidegate_api.context import Api, Caller
+from tidegate_api.context import Api, ApiContext, Caller
+from tidegate_api.forwarding import is_forwarded, returned
 from tidegate_api.models import RecordsRequest, RecordsSent, TopicList
 from tidegate_api.problems import Problem
 from tidegate_api.schemas import type_name
@@ -89,11 +91,30 @@ async def send_records(
         raise Problem(422, "invalid", f"a request may have {api.settings.api_page} records (api_page)")
     if not lines:
         raise Problem(422, "invalid", "there are no records in it")
+    if idempotency_key is not None and not is_forwarded(request):
+        carried_out = await _at_its_writer(request, api, idempotency_key, body)
+        if carried_out is not None:
+            return carried_out
     sent = await api.serving.send(topic, [bytes(line) for line in lines], body=body, key=idempotency_key)
     token = str(sent.position)
     answer = {"records": sent.records, "position": token, "again": sent.again}
     return json_answer(answer, headers={"tidegate-position": token})
 
 
+async def _at_its_writer(request: Request, api: ApiContext, key: str, body: bytes) -> Response | None:
+    """Let the worker carry it out that best does. None: it must be done here, which is as right, and takes longer."""
+    try:
+        address = await api.serving.writer_for(key)
+        if address == api.serving.address:
+            return None
+        answer = await api.peers.ask(address, request, body=body, seconds=api.settings.api_timeout / 2)
+    except (httpx.HTTPError, NotReadyError):
+        api.serving.doubt()
+        return None
+    return returned(answer) if answer.status_code in _FINAL else None
+
+
+_FINAL: Final = (200, 409, 413, 422)
+"""Another worker's answer would be the same."""
 _shown = RecordsRequest
 """Named in the document: the body itself is checked against the topic's type."""

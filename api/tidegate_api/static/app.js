@@ -50,9 +50,9 @@ function drawTiles(sum) {
     tile("Handled", count(sum.handled), "/s", "", { line: history.handled }),
     tile("Lag", count(sum.lag), "records", "", { line: history.lag, tone: sum.lag > 100000 ? "warn" : "" }),
     tile("Commit", history.commit.length ? history.commit.at(-1).toFixed(1) : "–", "ms", "", { line: history.commit }),
-    tile("Event time", delay === null ? "–" : old ? day(sum.watermark) : seconds(Math.abs(delay)), delay === null || old ? (old ? `${new Date(sum.watermark).getFullYear()}` : "") : delay < 0 ? "ahead" : "behind", delay === null ? "no watermark yet" : new Date(sum.watermark).toLocaleTimeString()),
+    tile("Event time", delay === null ? "–" : old ? day(sum.watermark) : seconds(Math.abs(delay)), delay === null || old ? "" : delay < 0 ? "ahead" : "behind", delay === null ? "no watermark yet" : `${old ? `${new Date(sum.watermark).getFullYear()}, ` : ""}${new Date(sum.watermark).toLocaleTimeString()}`),
     tile("Checkpoint", last ? `#${last.epoch}` : "–", last ? ago(last.ended_ms) : "", cut?.under_way ? `#${cut.under_way.epoch} is under way` : last ? `${bytes(last.size)} in ${seconds(last.ended_ms - last.started_ms)}` : "none yet", { tone: cut && !cut.healthy ? "bad" : "" }),
-    tile("Dead letters", count(sum.letters), "", sum.letters ? "since the workers started" : "none", { tone: sum.letters ? "bad" : "" }),
+    tile("Dead letters", count(sum.letters), "", sum.letters ? "since the start" : "none", { tone: sum.letters ? "bad" : "" }),
     tile("Workers", `${ready}`, `of ${known.workers.length}`, `${known.workers.reduce((all, one) => all + one.tasks.length, 0)} tasks`, { tone: ready < known.workers.length ? "warn" : "" }));
 }
 

@@ -2,8 +2,8 @@
 import { ask, watch } from "/assets/client.js";
 import { $, count, h, put, seconds } from "/assets/drawing.js";
 
-const PAGE = 50, LOG = 100;
-let services = [], cursor = null, asking = null, watching = null, chosen = null;
+const PAGE = 50, LOG = 100, FRESH = 1000;
+let services = [], cursor = null, loading = false, asking = null, watching = null, chosen = null;
 
 export function startExplorer(found) {
   services = found.filter((service) => service.states.some((state) => state.queryable));
@@ -14,8 +14,9 @@ export function startExplorer(found) {
   $("prefix").addEventListener("input", debounced(search, 150));
   $("search").addEventListener("submit", (event) => { event.preventDefault(); if ($("prefix").value) show($("prefix").value); });
   $("more").addEventListener("click", () => load(cursor));
+  $("keys").addEventListener("scroll", () => { const it = $("keys"); if (cursor && !loading && it.scrollTop + it.clientHeight > it.scrollHeight - 200) load(cursor); });
   $("keys").addEventListener("keydown", move);
-  if (services.length) { listStates(); search(); }
+  if (services.length) { listStates(); search(); refresh(); }
 }
 
 const service = () => services.find((one) => one.name === $("service").value);
@@ -31,25 +32,44 @@ function search() { cursor = null; load(null); }
 
 async function load(from) {
   asking?.abort();
-  asking = new AbortController();
+  const mine = asking = new AbortController();
+  loading = true;
   const query = `?limit=${PAGE}&prefix=${encodeURIComponent($("prefix").value)}${from ? `&cursor=${from}` : ""}${past()}`;
   try {
-    const page = await ask(`${base()}/states/${encodeURIComponent($("state").value)}/keys${query}`, { signal: asking.signal });
+    const page = await ask(`${base()}/states/${encodeURIComponent($("state").value)}/keys${query}`, { signal: mine.signal });
     const rows = page.items.map(row);
     if (from) $("keys").append(...rows); else put($("keys"), ...(rows.length ? rows : [h("li", { class: "empty" }, "No keys.")]));
     cursor = page.cursor;
     $("more").hidden = cursor === null;
   } catch (error) {
     if (error.name !== "AbortError") put($("keys"), h("li", { class: "empty" }, error.message));
-  }
+  } finally { if (asking === mine) loading = false; }
 }
 
 function row({ key, value, truncated }) {
-  const text = truncated ? "(large)" : JSON.stringify(value);
-  const it = h("li", { role: "option", "aria-selected": "false" }, h("span", { class: "key" }, typeof key === "string" ? key : JSON.stringify(key)), h("span", { class: "preview" }, text.length > 120 ? `${text.slice(0, 120)}…` : text));
+  const preview = h("span", { class: "preview" });
+  const it = h("li", { role: "option", "aria-selected": "false" }, h("span", { class: "key" }, typeof key === "string" ? key : JSON.stringify(key)), preview);
   it.addEventListener("click", () => { select(it); show(key); });
   it.key = key;
+  it.preview = (now) => { const text = now === null ? "(nothing)" : JSON.stringify(now); preview.textContent = text.length > 120 ? `${text.slice(0, 120)}…` : text; };
+  if (truncated) preview.textContent = "(large)"; else it.preview(value);
   return it;
+}
+
+// The rows that can be seen are read again, over and over: a stream would take one of a browser's few connections.
+async function refresh() {
+  for (;;) {
+    await new Promise((go) => setTimeout(go, FRESH));
+    if (document.hidden || $("asof").value) continue;
+    const list = $("keys"), frame = list.getBoundingClientRect(), top = Math.max(frame.top, 0), bottom = Math.min(frame.bottom, innerHeight);
+    const seen = [...list.children].filter((one) => { if (one.key === undefined) return false; const at = one.getBoundingClientRect(); return at.bottom > top && at.top < bottom; });
+    if (!seen.length) continue;
+    const where = `${base()}/states/${encodeURIComponent($("state").value)}/batch`;
+    try {
+      const { values } = await ask(where, { method: "POST", body: { keys: seen.map((one) => one.key) } });
+      if (!$("asof").value) values.forEach(({ value }, place) => seen[place].preview(value));
+    } catch { /* busy, or too large: they stay as they are */ }
+  }
 }
 
 function select(it) { for (const one of $("keys").children) one.setAttribute("aria-selected", one === it); }
@@ -72,24 +92,28 @@ async function show(key) {
   const { signal } = watching, mine = service(), facts = h("div", { class: "facts" }), log = h("ol", { class: "log" }), timers = h("div");
   const title = typeof key === "string" ? key : JSON.stringify(key);
   put($("actor"), h("header", {}, h("b", { class: "mono" }, title), h("span", { class: "muted" }, $("asof").value ? `as of ${$("asof").value}` : "live")), facts, timers, h("h3", {}, "Changes"), log);
-  if ($("asof").value) { await showPast(mine, key, facts, log); return; }
   const cards = new Map();
   const put_ = (name, value, changed) => {
     if (!cards.has(name)) { const card = fact(mine.states.find((state) => state.name === name)); cards.set(name, card); facts.append(card.element); }
     cards.get(name).set(value, changed);
   };
+  const where = `${base()}/actors/${path(key)}`;
   try {
-    const actor = await ask(`${base()}/actors/${path(key)}`, { signal });
+    const actor = await ask(`${where}?${past().slice(1)}`, { signal });
     for (const [name, value] of Object.entries(actor.states)) put_(name, value, false);
-    if (!cards.size) facts.append(h("p", { class: "muted" }, "Nothing is known of this key."));
+    if (!cards.size) facts.append(h("p", { class: "muted" }, $("asof").value ? "Nothing was known of this key then." : "Nothing is known of this key."));
     drawTimers(timers, actor.timers);
   } catch (error) { if (!signal.aborted) put(facts, h("p", { class: "muted" }, error.message)); return; }
-  const again = debounced(async () => { try { drawTimers(timers, (await ask(`${base()}/actors/${path(key)}`, { signal })).timers); } catch { /* later */ } }, 300);
+  if ($("asof").value) { log.previousElementSibling.remove(); log.remove(); return; }
+  const again = debounced(async () => { try { drawTimers(timers, (await ask(where, { signal })).timers); } catch { /* later */ } }, 300);
+  const reread = debounced(async () => { try { for (const [name, value] of Object.entries((await ask(where, { signal })).states)) put_(name, value, true); } catch { /* later */ } }, 300);
   watch(`${base()}/watch?key=${path(key)}`, signal, (kind, told) => {
     if (signal.aborted) return;
-    if (kind === "value") { if (told.value !== null && cards.has(told.state)) put_(told.state, told.value, false); return; }
+    if (kind === "value") { if (!told.truncated && (told.value !== null || cards.has(told.state))) put_(told.state, told.value, false); return; }
+    if (kind === "missed") reread();
     if (kind !== "change") return;
     facts.querySelector("p")?.remove();
+    if (told.truncated) { put_(told.state, "(too large to show)", true); return; }
     const value = told.entries ? { ...(cards.get(told.state)?.value ?? {}), ...told.entries } : told.value;
     if (told.entries) for (const [name, entry] of Object.entries(told.entries)) if (entry === null) delete value[name];
     put_(told.state, value, true);
@@ -97,18 +121,6 @@ async function show(key) {
     while (log.children.length > LOG) log.lastElementChild.remove();
     again();
   });
-}
-
-async function showPast(mine, key, facts, log) {
-  log.remove();
-  for (const state of mine.states.filter((one) => one.queryable)) {
-    try {
-      const found = await ask(`${base()}/states/${encodeURIComponent(state.name)}/keys/${path(key)}?${past().slice(1)}`);
-      const card = fact(state);
-      card.set(found.value, false);
-      facts.append(card.element);
-    } catch { /* it had none then */ }
-  }
 }
 
 function fact(state) {

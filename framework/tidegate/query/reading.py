@@ -6,7 +6,7 @@ Nothing here awaits. What is read in one go, the commit marker included, is ther
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -52,11 +52,13 @@ class StateReader:
         return self.whole(self.entries(view, key, now), most=most)
 
     def values(self, view: TaskView, keys: list[bytes], now: int, *, most: int) -> list[bytes | None]:
-        """Those of many keys."""
+        """Those of many keys, of so many bytes together. ValueTooLargeError: they are more."""
         if not self.single:
-            return [self.value(view, key, now, most=most) for key in keys]
-        stored = view.store.get_many([keyed_key(self.prefix, key) for key in keys])
-        return [self.of_entry(view, raw, now) for raw in stored]
+            found = (self.value(view, key, now, most=most) for key in keys)
+        else:
+            stored = view.store.get_many([keyed_key(self.prefix, key) for key in keys])
+            found = (self.of_entry(view, raw, now) for raw in stored)
+        return list(_within(found, most))
 
     def entry(self, view: TaskView, key: bytes, at: str, now: int) -> bytes | None:
         """One entry of a key's map."""
@@ -99,6 +101,15 @@ class StateReader:
             return None
         inside = b",".join(parts)
         return b"{" + inside + b"}" if is_map else b"[" + inside + b"]"
+
+
+def _within(texts: Iterable[bytes | None], most: int) -> Iterator[bytes | None]:
+    size = 0
+    for text in texts:
+        size += len(text or b"")
+        if size > most:
+            raise ValueTooLargeError(most)
+        yield text
 
 
 def timers_of(view: TaskView, key: bytes) -> Iterator[tuple[str, int, int]]:

@@ -46,11 +46,11 @@ def json_key(raw: bytes | None, key_type: Any = str) -> Any:
 
 def parse_key(text: str, key_type: Any) -> bytes:
     """The bytes of a key that was typed in: text as it is, a number as digits, anything else as JSON."""
-    if key_type in (str, bytes):
-        return text.encode()
     try:
+        if key_type in (str, bytes):
+            return text.encode()
         return encode_key(msgspec.json.decode(text.encode(), type=key_type))
-    except (msgspec.MsgspecError, EncodeError) as error:
+    except (msgspec.MsgspecError, EncodeError, UnicodeEncodeError, RecursionError) as error:
         name = getattr(key_type, "__name__", repr(key_type))
         raise UsageError(
             f"{text!r} cannot be a key here: keys are of type {name}, written as JSON ({error})"

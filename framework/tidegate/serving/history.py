@@ -1,6 +1,7 @@
 """Checkpoints and savepoints: which there are, taking one now, and reading state as it was at one of them.
 
-The stores of a checkpoint are downloaded when somebody asks for them, task by task, and a few are kept open.
+The stores of a checkpoint are downloaded when somebody asks for them, task by task, and a few are kept open. A
+download goes on when whoever asked has given up: whoever asks next finds it done, or waits for the same one.
 """
 
 from __future__ import annotations
@@ -8,28 +9,44 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from tidegate.checkpoints.manifest import Manifest
+from tidegate.checkpoints.manifest import Manifest, TaskSnapshot
 from tidegate.checkpoints.reader import CheckpointReader, open_checkpoint
 from tidegate.checkpoints.storage import CheckpointStorage
+from tidegate.codecs import FAILURES
 from tidegate.engine.barriers import CheckpointRecord
-from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError, PositionError
+from tidegate.errors import (
+    CheckpointDamagedError,
+    CheckpointNotFoundError,
+    DecodeError,
+    NotReadyError,
+    PositionError,
+)
 from tidegate.functions.service import ServiceDefinition
 from tidegate.host import Host
 from tidegate.places import checkpoint_url
 from tidegate.query.views import TaskView
 from tidegate.state.base import Store
+from tidegate.time.clock import MIN_TIME
 
 __all__ = ("Checkpoint", "CheckpointProgress", "History", "Past")
 
 KEPT: Final = 16
-"""Stores of tasks that stay open."""
+"""Stores of tasks that stay open while nobody reads them."""
+_AT_ONCE: Final = 2
+"""Downloads; those of commits and checkpoints must not wait for them."""
+
+T = TypeVar("T")
+_Known = tuple[str, int, str]
+"""Which store of which checkpoint: names of savepoints can be used again."""
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):
@@ -65,27 +82,55 @@ class Past(msgspec.Struct):
 
     manifest: Manifest
     views: list[TaskView]
+    """To be read as long as it is in use."""
+    watermark: int
+    """The lowest of them."""
 
     @property
     def now(self) -> int:
         """By which times to live are judged."""
         return self.manifest.completed_ms
 
+    @contextmanager
+    def readable(self) -> Iterator[None]:
+        """A state may have had another type then, which the code of today cannot read."""
+        try:
+            yield
+        except (DecodeError, *FAILURES) as error:
+            raise PositionError(
+                f"as_of={self.manifest.id}: what was stored then is not of the type that the state has now ({error}). "
+                f"Read it with the code of that time, or with 'tidegate savepoint export'."
+            ) from error
+
+
+@dataclass
+class _Kept:
+    """A store that was downloaded."""
+
+    store: Store
+    directory: Path
+    users: int = 0
+    """Who reads it now: then it stays open."""
+
 
 class History:
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._readers: dict[str, CheckpointReader] = {}
-        self._open: OrderedDict[tuple[str, int, str], tuple[Store, Path]] = OrderedDict()
-        self._turn = asyncio.Lock()
+        self._open: OrderedDict[_Known, _Kept] = OrderedDict()
+        """Those that were used last at the end."""
+        self._fetching: dict[_Known, asyncio.Task[_Kept]] = {}
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "as-of")
         self._taking: set[asyncio.Task[int]] = set()
+        self._cleared = False
 
     async def close(self) -> None:
-        for taking in self._taking:
-            taking.cancel()
-        await asyncio.gather(*self._taking, return_exceptions=True)
-        while self._open:
-            self._drop()
+        begun = [*self._taking, *self._fetching.values()]
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for known in list(self._open):
+            self._drop(known)
 
     # -- which there are ---------------------------------------------------------------------------------------------
     @property
@@ -123,38 +168,80 @@ class History:
             taking.exception()  # it is told by the status, too
 
     # -- reading one -------------------------------------------------------------------------------------------------
-    async def at(self, id_: str, service: ServiceDefinition, numbers: Iterable[int]) -> Past:
-        """The state of some tasks at a checkpoint or savepoint."""
-        async with self._turn:
-            reader = await asyncio.to_thread(open_checkpoint, self._storage(), id_)
-            manifest = reader.manifest
-            if manifest.parallelism.get(service.name) != service.tasks:
-                raise PositionError(
-                    f"as_of={id_}: service {service.name!r} had {manifest.parallelism.get(service.name, 0)} tasks then "
-                    f"and has {service.tasks} now, so its keys lie elsewhere. Read it with 'tidegate savepoint'."
-                )
-            views = [
-                TaskView(number=number, store=await self._store(reader, service.name, number)) for number in numbers
-            ]
-            while len(self._open) > max(KEPT, len(views)):
-                self._drop()
-        return Past(manifest, views)
+    @asynccontextmanager
+    async def at(self, id_: str, service: ServiceDefinition, numbers: Sequence[int]) -> AsyncIterator[Past]:
+        """The state of some tasks at a checkpoint or savepoint. NotReadyError: fetching it goes on."""
+        reader = await self._in_thread(open_checkpoint, self._storage(), id_)
+        manifest = reader.manifest
+        if manifest.parallelism.get(service.name) != service.tasks:
+            raise PositionError(
+                f"as_of={id_}: service {service.name!r} had {manifest.parallelism.get(service.name, 0)} tasks then "
+                f"and has {service.tasks} now, so its keys lie elsewhere. Read it with 'tidegate savepoint'."
+            )
+        used: list[_Kept] = []
+        try:
+            await self._use_all(reader, service, numbers, used)
+            tasks = zip(numbers, used, strict=True)
+            views = [TaskView(number=number, store=kept.store) for number, kept in tasks]
+            yield Past(manifest, views, min((view.event_time() for view in views), default=MIN_TIME))
+        finally:
+            for kept in used:
+                kept.users -= 1
+            self._tidy()
 
-    async def _store(self, reader: CheckpointReader, service: str, number: int) -> Store:
+    async def _use_all(
+        self, reader: CheckpointReader, service: ServiceDefinition, numbers: Sequence[int], used: list[_Kept]
+    ) -> None:
+        """Adds to `used` what must be given back, also if another one fails."""
+        try:
+            async with asyncio.timeout(self._host.settings.api_timeout):
+                for number in numbers:
+                    used.append(await self._use(reader, service.name, number))  # noqa: PERF401
+        except TimeoutError:
+            raise NotReadyError(f"as_of={reader.manifest.id}", "its files are being fetched") from None
+
+    async def _use(self, reader: CheckpointReader, service: str, number: int) -> _Kept:
         task = reader.task(service, number)
         known = (reader.manifest.id, reader.manifest.completed_ms, task.task)
-        found = self._open.get(known)
-        if found is None:
-            directory = self._directory / f"{reader.manifest.epoch}-{reader.manifest.id}-{task.task}"
-            found = await asyncio.to_thread(reader.open_store, task, directory), directory
-            self._open[known] = found
-        self._open.move_to_end(known)
-        return found[0]
+        kept = self._open.get(known)
+        if kept is None:
+            kept = await asyncio.shield(self._fetch(known, reader, task))
+        kept.users += 1
+        if known in self._open:
+            self._open.move_to_end(known)
+        return kept
 
-    def _drop(self) -> None:
-        _, (store, directory) = self._open.popitem(last=False)
-        store.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    def _fetch(self, known: _Known, reader: CheckpointReader, task: TaskSnapshot) -> asyncio.Task[_Kept]:
+        fetching = self._fetching.get(known)
+        if fetching is None:
+            fetching = self._fetching[known] = asyncio.create_task(self._download(known, reader, task))
+            fetching.add_done_callback(lambda done: self._fetched(known, done))
+        return fetching
+
+    async def _download(self, known: _Known, reader: CheckpointReader, task: TaskSnapshot) -> _Kept:
+        if not self._cleared:  # a worker that was killed has left some
+            self._cleared = True
+            await self._in_thread(shutil.rmtree, self._directory, True)
+        directory = self._directory / f"{reader.manifest.epoch}-{reader.manifest.id}-{task.task}"
+        kept = self._open[known] = _Kept(await self._in_thread(reader.open_store, task, directory), directory)
+        return kept
+
+    def _fetched(self, known: _Known, fetching: asyncio.Task[_Kept]) -> None:
+        del self._fetching[known]
+        if not fetching.cancelled():
+            fetching.exception()  # whoever waits is told
+
+    def _tidy(self) -> None:
+        for known in [known for known, kept in self._open.items() if not kept.users][:-KEPT]:
+            self._drop(known)
+
+    def _drop(self, known: _Known) -> None:
+        kept = self._open.pop(known)
+        kept.store.close()
+        shutil.rmtree(kept.directory, ignore_errors=True)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     @property
     def _directory(self) -> Path:

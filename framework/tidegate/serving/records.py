@@ -75,7 +75,7 @@ class RecordMaker:
             return self._record(line.strip(b" \t\r\n"), None, None, [])
         try:
             envelope = self._envelopes.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DecodeError(f"not a record: {error}") from error
         headers = [(name, text) for name, value in (envelope.headers or {}).items() for text in _header_values(value)]
         key = None if envelope.key is None else encode_key(_from_base64(envelope.key))

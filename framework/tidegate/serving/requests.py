@@ -9,11 +9,15 @@ keys are divided into buckets, one for each partition of that topic, and each bu
 3. A key that is there was carried out: its note is the answer. One that is not there is carried out now, with its note
    in the same transaction.
 4. A writer that finds itself fenced has written nothing, and begins again at 1.
+
+Opening a writer takes much longer than writing. So workers send a request to the one that a bucket is best written by,
+as long as that answers; any other may carry it out, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
@@ -25,12 +29,18 @@ from tidegate.keys import partition_of
 from tidegate.logs.base import Log, Records, TopicPartition, TopicSpec, Writer
 from tidegate.time.clock import Clock
 
-__all__ = ("Done", "Requests")
+__all__ = ("Done", "Requests", "bucket_of")
+
+logger = logging.getLogger(__name__)
 
 BUCKETS: Final = 8
 KEPT_MS: Final = 24 * 3600 * 1000
 """How long an idempotency key is remembered, at least."""
 _ATTEMPTS: Final = 20
+
+
+def bucket_of(key: str) -> int:
+    return partition_of(key.encode(), BUCKETS)
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -59,7 +69,7 @@ class Requests:
         """Append the records in one transaction, unless a request with this key has done so."""
         await self._create()
         raw, fingerprint = key.encode(), sha256(body).hexdigest()
-        bucket = self._buckets[partition_of(raw, BUCKETS)]
+        bucket = self._buckets[bucket_of(key)]
         return await bucket.write(raw, fingerprint, records, self._clock.now())
 
     async def close(self) -> None:
@@ -95,6 +105,7 @@ class _Bucket:
                 try:
                     return await self._append(key, fingerprint, records, now)
                 except FencedError:
+                    logger.info("another worker has taken over %s; it is taken back", self._id)
                     await self._drop()
                 except BaseException:
                     await self._drop()

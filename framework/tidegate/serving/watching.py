@@ -1,18 +1,20 @@
 """Changes of a state, as they are committed, for whoever watches a key, a prefix or all keys.
 
 A watcher that is slow does not hold up commits: it has a buffer, and when that is full it is told that it missed some.
+Until it hears of that, nothing more is collected for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from tidegate.engine.task import Task
 from tidegate.engine.worker import Engine
+from tidegate.errors import ValueTooLargeError
 from tidegate.query.reading import StateReader, name_of
 from tidegate.serving.positions import Position
 from tidegate.serving.tasks import Reached, view_of
@@ -26,8 +28,7 @@ _MOST: Final = 1000
 
 
 async def wait_for_news(news: asyncio.Event, patience: float) -> None:
-    """For so many seconds at most."""
-    news.clear()
+    """For so many seconds at most. Clear it before looking for what is new: whatever comes later sets it again."""
     with suppress(TimeoutError):
         async with asyncio.timeout(patience):
             await news.wait()
@@ -40,6 +41,8 @@ class Changed(NamedTuple):
     entries: bytes | None
     """Of a map, what has changed, as JSON: null for what is gone."""
     position: Position
+    large: bool = False
+    """The value is too large for an answer, and left out."""
 
 
 class Watcher:
@@ -49,7 +52,7 @@ class Watcher:
         self,
         engine: Engine,
         reader: StateReader,
-        service: str,
+        tasks: Collection[str],
         now: Callable[[], int],
         *,
         key: bytes | None = None,
@@ -59,7 +62,7 @@ class Watcher:
     ) -> None:
         """`news`: set when there is something; watchers that are waited for together share one."""
         self._engine, self._reader, self._now, self._most = engine, reader, now, most
-        self._tasks = f"{service}."
+        self._tasks = tasks
         self._key, self._prefix = key, prefix
         self._stem = reader.prefix if key is None else keyed_key(reader.prefix, key)
         self._waiting: deque[Changed] = deque()
@@ -78,6 +81,7 @@ class Watcher:
         """What is there; ends when there was nothing for `patience` seconds."""
         if not self._waiting and not self._missed:
             await wait_for_news(self._news, patience)
+        self._news.clear()
         for changed in self.take():
             yield changed
 
@@ -90,7 +94,7 @@ class Watcher:
             yield None
 
     def _hear(self, name: str, changes: Iterable[Change]) -> None:
-        if not name.startswith(self._tasks):
+        if self._missed or name not in self._tasks:
             return
         stem = self._stem
         mine = [change for change in changes if change[0].startswith(stem)]
@@ -102,14 +106,17 @@ class Watcher:
             by_key.setdefault(parse_keyed(change[0]).key, []).append(change)
         position = Reached(task, view_of(task)).position
         for key, found in by_key.items():
-            if key.startswith(self._prefix):
+            if key.startswith(self._prefix) and not self._missed:
                 self._add(self._changed(task, key, found, position))
         self._news.set()
 
     def _changed(self, task: Task, key: bytes, found: list[Change], position: Position) -> Changed:
         reader, view, now = self._reader, view_of(task), self._now()
         if reader.declaration.kind != "map":
-            return Changed(key, reader.value(view, key, now, most=self._most), None, position)
+            try:
+                return Changed(key, reader.value(view, key, now, most=self._most), None, position)
+            except ValueTooLargeError:
+                return Changed(key, None, None, position, large=True)
         parts = []
         for place, stored in found:
             parts.append(name_of(parse_keyed(place).subkey) + b":" + (reader.of_entry(view, stored, now) or b"null"))
@@ -119,4 +126,5 @@ class Watcher:
         if len(self._waiting) >= _MOST:
             self._missed = True
             self._waiting.clear()
-        self._waiting.append(changed)
+        else:
+            self._waiting.append(changed)

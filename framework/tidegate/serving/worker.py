@@ -13,17 +13,25 @@ from tidegate.control.messages import TopicStatus
 from tidegate.control.operations import describe_topics
 from tidegate.engine.plan import dead_letter_topic
 from tidegate.engine.timers import DOMAINS
-from tidegate.errors import NotQueryableError, NotReadyError, StoreError, UnknownNameError, UsageError
+from tidegate.errors import (
+    NotQueryableError,
+    NotReadyError,
+    StoreError,
+    UnknownNameError,
+    UsageError,
+    ValueTooLargeError,
+)
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host import AppDefinition, Host
 from tidegate.logs.observing import Worker
 from tidegate.query.reading import StateReader, timers_of
 from tidegate.query.scanning import KeyPage, KeyRange, scan_keys
-from tidegate.query.views import ServiceView
+from tidegate.query.views import ServiceView, TaskView
 from tidegate.serving.directory import Directory
 from tidegate.serving.history import History, Past
 from tidegate.serving.positions import Position
+from tidegate.serving.requests import bucket_of
 from tidegate.serving.sending import Sent, TopicSender, open_topics
 from tidegate.serving.status import WorkerState, worker_state
 from tidegate.serving.tasks import LocalTasks, Reached, readable, view_of
@@ -32,6 +40,8 @@ from tidegate.state.declaration import StateDeclaration
 
 __all__ = ("Actor", "Serving", "StateOf")
 
+_TIMER_BYTES = 60
+"""Of a timer as JSON, without its name, about."""
 _DOMAIN_NAMES = {number: name for name, number in DOMAINS.items()}
 
 
@@ -55,7 +65,6 @@ class Actor(NamedTuple):
     states: Mapping[str, bytes]
     timers: Sequence[tuple[str, str, int]]
     """Name, domain, time."""
-    reached: Reached
 
 
 class Serving:
@@ -131,6 +140,11 @@ class Serving:
             found = self._readers[service, state] = StateOf(definition, StateReader(declaration))
         return found
 
+    def readable_states(self, service: str) -> list[StateOf]:
+        """Those that belong to keys, and are not kept inside."""
+        known = self.states(service)
+        return [self.state(service, name) for name, it in known.items() if it.queryable and it.kind != "operator"]
+
     # -- state -------------------------------------------------------------------------------------------------------
     def read(self, state: StateOf, key: bytes, *, at: str | None = None, most: int) -> tuple[bytes | None, Reached]:
         """A key's value, or one entry of its map, as JSON; and of which commit it is."""
@@ -165,45 +179,74 @@ class Serving:
             page = await scan_keys(view, state.reader, keys, self._host.clock.now(), limit=limit, most=most)
         return page, reached
 
-    def actor(self, service: str, key: bytes, *, most: int) -> Actor:
+    def actor(self, service: str, key: bytes, *, most: int) -> tuple[Actor, Reached]:
         """All states that may be read, and the timers."""
         definition = self.tasks.definition(service)
         task = self.tasks.task(definition, definition.inputs[0].partition_for(key))
-        view, now = view_of(task), self._host.clock.now()
-        states: dict[str, bytes] = {}
+        view = view_of(task)
         with readable(task.plan.id):
-            for name, declaration in self.states(service).items():
-                if declaration.queryable and declaration.kind != "operator":
-                    text = self.state(service, name).reader.value(view, key, now, most=most)
-                    if text is not None:
-                        states[name] = text
-            timers = [(name, _DOMAIN_NAMES[domain], at) for name, domain, at in timers_of(view, key)]
-            return Actor(states, timers, Reached(task, view))
+            return self._actor(service, view, key, self._host.clock.now(), most=most), Reached(task, view)
+
+    async def actor_past(self, id_: str, service: str, key: bytes, *, most: int) -> tuple[Actor, Past]:
+        """The same, as of a checkpoint or savepoint."""
+        definition = self.tasks.definition(service)
+        async with self.history.at(id_, definition, [definition.inputs[0].partition_for(key)]) as past:
+            (view,) = past.views
+            with past.readable():
+                return self._actor(service, view, key, past.now, most=most), past
+
+    def _actor(self, service: str, view: TaskView, key: bytes, now: int, *, most: int) -> Actor:
+        states: dict[str, bytes] = {}
+        timers: list[tuple[str, str, int]] = []
+        left = most
+        for state in self.readable_states(service):
+            text = state.reader.value(view, key, now, most=most)
+            if text is not None:
+                states[state.declaration.name] = text
+                left -= len(text)
+                if left < 0:
+                    raise ValueTooLargeError(most)
+        for name, domain, at in timers_of(view, key):
+            timers.append((name, _DOMAIN_NAMES[domain], at))
+            left -= len(name) + _TIMER_BYTES
+            if left < 0:
+                raise ValueTooLargeError(most)
+        return Actor(states, timers)
 
     async def read_past(
         self, id_: str, state: StateOf, key: bytes, *, at: str | None, most: int
     ) -> tuple[bytes | None, Past]:
         """A key's value, or one entry of its map, as of a checkpoint or savepoint."""
-        past = await self.history.at(id_, state.service, [state.task_of(key)])
-        (view,) = past.views
-        if at is None:
-            return state.reader.value(view, key, past.now, most=most), past
-        return state.reader.entry(view, key, at, past.now), past
+        async with self.history.at(id_, state.service, [state.task_of(key)]) as past:
+            (view,) = past.views
+            with past.readable():
+                if at is None:
+                    return state.reader.value(view, key, past.now, most=most), past
+                return state.reader.entry(view, key, at, past.now), past
 
     async def scan_past(
         self, id_: str, state: StateOf, keys: KeyRange, *, limit: int, most: int
     ) -> tuple[KeyPage, Past]:
         """A page of keys, as of a checkpoint or savepoint."""
-        past = await self.history.at(id_, state.service, range(state.service.tasks))
-        view = ServiceView(state.service, past.views, self._host.clock)
-        return await scan_keys(view, state.reader, keys, past.now, limit=limit, most=most), past
+        async with self.history.at(id_, state.service, range(state.service.tasks)) as past:
+            view = ServiceView(state.service, past.views, self._host.clock)
+            with past.readable():
+                return await scan_keys(view, state.reader, keys, past.now, limit=limit, most=most), past
 
     def watch(
-        self, state: StateOf, *, key: bytes | None, prefix: bytes, most: int, news: asyncio.Event | None = None
+        self,
+        state: StateOf,
+        numbers: Iterable[int],
+        *,
+        key: bytes | None,
+        prefix: bytes,
+        most: int,
+        news: asyncio.Event | None = None,
     ) -> Watcher:
-        """The changes of the tasks that are here."""
+        """The changes of these tasks, which are here."""
+        tasks = frozenset(f"{state.service.name}.{number}" for number in numbers)
         engine, now = self.tasks.engine, self._host.clock.now
-        return Watcher(engine, state.reader, state.service.name, now, key=key, prefix=prefix, most=most, news=news)
+        return Watcher(engine, state.reader, tasks, now, key=key, prefix=prefix, most=most, news=news)
 
     async def wait(self, service: ServiceDefinition, number: int, wanted: Position, seconds: float) -> None:
         await self.tasks.wait(service, number, wanted, seconds)
@@ -224,6 +267,12 @@ class Serving:
     async def send(self, topic: str, lines: Sequence[bytes], *, body: bytes, key: str | None) -> Sent:
         self.require_running()
         return await self._sender.send(topic, lines, body=body, key=key)
+
+    async def writer_for(self, key: str) -> str:
+        """The address of the worker that best writes under this idempotency key. Any may; but two that write in one
+        bucket fence each other, again and again."""
+        addresses = sorted(worker.address for worker in await self.workers() if worker.address)
+        return addresses[bucket_of(key) % len(addresses)] if addresses else self.address
 
     def require_running(self) -> None:
         if not self._host.running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -23,6 +24,19 @@ def project(tmp_path: Path, kafka: SharedKafka) -> Iterator[KafkaProject]:
     made = KafkaProject(tmp_path, kafka.url)
     yield made
     made.close()
+
+
+def _all_keys_can_be_watched(client: httpx.Client, topic: str, records: list[dict[str, dict[str, str]]]) -> None:
+    told = set()
+    with client.stream("GET", "/v1/services/greeter/states/seen/watch") as answer:
+        for line in answer.iter_lines():
+            if line == "event: ready":
+                assert client.post(topic, json={"records": records}).status_code == 200
+            elif line.startswith("data: ") and (changed := json.loads(line.removeprefix("data: "))):
+                told.add((changed["key"], changed["value"]))
+                if len(told) == len(NAMES):
+                    break
+    assert told == {(name, 2) for name in NAMES}
 
 
 @pytest.mark.timeout(400)
@@ -56,4 +70,5 @@ def test_one_port_answers_for_all_keys_of_all_processes(project: KafkaProject) -
             assert answer.json() == {"key": name, "value": 1}
         batch = client.post("/v1/services/greeter/states/seen/batch", json={"keys": NAMES})
         assert [one["value"] for one in batch.json()["values"]] == [1] * len(NAMES)
+        _all_keys_can_be_watched(client, f"/v1/topics/{topic}/records", records)
     assert worker.stop() == 0

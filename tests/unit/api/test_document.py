@@ -12,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.unit.api.support import make_app, served
 
@@ -71,18 +73,19 @@ def test_the_document_is_typed_as_handlers_and_topics_are(url: str) -> None:
     assert not [path for path in paths if "secret" in path or "states/task" in path or "{service}" in path]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("examples", [EXAMPLES, pytest.param(60, marks=pytest.mark.slow)])
 def test_schemathesis_finds_nothing(url: str, examples: int) -> None:
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=HEADERS)
+    schema.config.max_stream_events = 1  # streams do not end by themselves
     tried = []
     for result in schema.get_all_operations():
         assert isinstance(result, Ok)
         operation = result.ok()
-        if not operation.path.endswith("/watch"):  # which does not end
-            tried.append(operation.label)
-            _try(operation.as_strategy(), url, examples)
-    assert len(tried) > 30
+        tried.append(operation.label)
+        _try(operation.as_strategy(), url, examples)
+    assert len(tried) > 40
+    assert sum(label.endswith("/watch") for label in tried) > 8
 
 
 def _has_whole_float(value: Any) -> bool:
@@ -98,9 +101,12 @@ def _try(strategy: Any, url: str, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(case=strategy)
     def check(case: Any) -> None:
-        assume(not _has_whole_float(case.body))
         answer = case.call(base_url=url, headers=HEADERS, timeout=30)
-        if answer.status_code not in (502, 504):  # a handler that fails, or takes longer than was allowed
-            case.validate_response(answer, headers=HEADERS)
+        left_out = []
+        if answer.status_code in (502, 504):  # a handler that fails, or takes longer than was allowed: as documented
+            left_out.append(not_a_server_error)
+        if _has_whole_float(case.body):
+            left_out.append(positive_data_acceptance)
+        case.validate_response(answer, headers=HEADERS, excluded_checks=left_out)
 
     check()

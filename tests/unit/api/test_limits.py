@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import tidegate_api.server as api_server
 from tests.unit.api.support import served
 from tidegate.errors import SettingsError
+from tidegate.serving import parse_position
 from tidegate_api.addresses import bind
 
 SCAN = "/v1/services/greeter/states/seen/keys"
@@ -23,11 +25,11 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-async def raw(port: int, target: str) -> tuple[int, bytes]:
+async def raw(port: int | None, target: str, host: str = "localhost") -> tuple[int, bytes]:
     """A request as it is, that no client has tidied up."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode("latin-1"))
         await writer.drain()
         answer = await reader.read()
     finally:
@@ -74,6 +76,83 @@ async def test_what_is_too_long_or_too_large_is_refused(tmp_path: Path) -> None:
         assert (whole.status_code, whole.json()["type"]) == (422, "urn:tidegate:problem:value-too-large")
         page = (await town.get("/v1/services/greeter/states/log/keys")).json()
         assert page["items"] == [{"key": "ann", "value": None, "truncated": True}]
+
+
+async def test_values_of_many_keys_have_room_together(tmp_path: Path) -> None:
+    async with served(tmp_path, api_max_bytes=20_000) as town:
+        await town.visited("ann", "bob", place="x" * 7_000)
+        for body, state in ((["ann"] * 3, "log"), (["ann", "bob", "ann"], "log"), (["ann", "bob", "bob"], "brief")):
+            batch = await town.client.post(f"/v1/services/greeter/states/{state}/batch", json={"keys": body})
+            assert (batch.status_code, "fewer keys" in batch.json()["detail"]) == (422, True)
+        actor = await town.get("/v1/services/greeter/actors/ann")  # five states hold the place
+        assert (actor.status_code, "one by one" in actor.json()["detail"]) == (422, True)
+
+
+async def test_what_is_no_request_is_refused_as_one(tmp_path: Path) -> None:
+    async with served(tmp_path) as town:
+        deep = "[" * 100_000 + "]" * 100_000
+        batch, records = "/v1/services/greeter/states/seen/batch", "/v1/topics/visits/records"
+        kind = {"content-type": "application/json"}
+        for path, text in (
+            (batch, '{"keys": ["\\ud800"]}'),
+            (batch, f'{{"keys": [{deep}]}}'),
+            (batch, deep),
+            (batch, '{"keys": [NaN]}'),
+            (records, deep),
+            (records, f'{{"records": [{{"value": {deep}}}]}}'),
+            (records, '{"records": [{"value": {"name": "\\ud800"}}]}'),
+            ("/v1/services/greeter/ask", f'{{"key": "ann", "type": "Praise", "message": {deep}}}'),
+            ("/v1/services/greeter/ask", '{"key": "\\ud800", "type": "Praise", "message": {}}'),
+            ("/v1/services/sums/states/total/batch", f'{{"keys": [{"9" * 5000}]}}'),
+        ):
+            answer = await town.client.post(path, content=text, headers=kind)
+            assert answer.status_code in (400, 422), (path, text[:60], answer.status_code, answer.text[:200])
+            assert answer.headers["content-type"] == "application/problem+json"
+        for path in (
+            "/v1/services/greeter%2Factors/ann",
+            "/v1/services/greeter/states%2Fseen/keys/ann",
+            "/v1/services/sums/states/total/keys/" + "9" * 5000,
+            "/v1/services/greeter/states/places/keys/ann?at=" + "%ff",
+        ):
+            answer = await town.get(path)
+            assert answer.status_code in (404, 422), (path, answer.status_code)
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_key_that_ends_like_a_stream_has_the_limits_of_a_key(tmp_path: Path) -> None:
+    async with served(tmp_path, api_concurrency=1, api_timeout=2) as town:
+        token = parse_position(await town.visit("a/watch"))
+        token.topics["visits"][next(iter(token.topics["visits"]))] += 1000
+        slow = asyncio.create_task(town.get(f"{SCAN}/a/watch", params={"min_position": str(token)}))
+        await asyncio.sleep(0.2)
+        assert (await town.get(f"{SCAN}/a/watch")).status_code == 429
+        assert (await slow).status_code == 503
+
+
+async def test_before_it_is_known_who_asks_nobody_takes_much_room_or_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_server, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(api_server, "MOST_CONNECTIONS", 20)
+    async with served(tmp_path) as town, asyncio.timeout(60):
+        port = town.client.base_url.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * (1 << 20))
+        assert b" 431 " in await reader.readline()
+        writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+        assert await reader.read() == b""  # it never ended its head
+        writer.close()
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
+        assert await held[-1][0].read() == b""
+        for _, one in held:
+            one.close()
+        await asyncio.sleep(0.6)
+        for host in ("[", "[::1", "localhost:x", "\xff"):
+            status, _ = await raw(port, "/v1/services", host)
+            assert status in (200, 400, 421), (host, status)
+        assert (await town.get("/livez")).status_code == 200
 
 
 async def test_a_hundred_unbounded_scans_at_once_get_429_or_a_page_and_the_loop_goes_on(tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ async def test_watchers_are_counted_and_end_when_the_worker_stops(tmp_path: Path
 
         await eventually(free)
         town.server.stop_soon()
+        kind, told = await anext(open_[0])
+        assert (kind, told["reason"]) == ("end", "the worker stops; connect again")
         with pytest.raises(StopAsyncIteration):
             await anext(open_[0])
         assert (await town.get("/readyz")).status_code == 503
@@ -81,9 +83,45 @@ async def test_one_that_does_not_keep_up_is_told_that_it_missed_some(tmp_path: P
         await town.visited("ann")
         serving = town.server._serving
         state = serving.state("greeter", "seen")
-        with serving.watch(state, key=None, prefix=b"", most=1000) as watcher:
+        with serving.watch(state, range(4), key=None, prefix=b"", most=1000) as watcher:
             for number in range(3):
                 await town.visited(*(f"{number}-{key}" for key in range(600)))
             told = [changed async for changed in watcher.changes(patience=1)]
         assert told[-1] is None
         assert len(told) <= 1001
+
+
+async def test_a_value_that_is_too_large_is_told_without_it(tmp_path: Path) -> None:
+    async with served(tmp_path, api_max_bytes=20_000) as town, asyncio.timeout(SECONDS):
+        watching = events(town, "log", key="ann")
+        assert await anext(watching) == ("value", {"key": "ann", "value": None})
+        await town.visited("ann", place="x" * 15_000)
+        assert (await anext(watching))[1]["value"] == ["x" * 15_000]
+        await town.visited("ann", place="y" * 15_000)
+        large = {"key": "ann", "value": None, "truncated": True}
+        assert await anext(watching) == ("change", large)
+        await watching.aclose()  # type: ignore[attr-defined]
+        again = events(town, "log", key="ann")
+        assert await anext(again) == ("value", large)
+        await again.aclose()  # type: ignore[attr-defined]
+
+
+async def test_streams_that_are_left_at_once_take_no_place_and_requests_have_their_own(tmp_path: Path) -> None:
+    async with served(tmp_path, api_watchers=5, api_concurrency=3) as town, asyncio.timeout(SECONDS):
+        port = town.client.base_url.port
+        for _ in range(50):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /v1/services/greeter/states/seen/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            writer.close()
+        slots = town.server._context.watchers
+
+        async def all_free() -> bool:
+            return slots._free == 5
+
+        await eventually(all_free)
+        open_ = [events(town, "seen") for _ in range(5)]
+        for watching in open_:
+            assert await anext(watching) == ("ready", {})
+        assert (await town.get("/v1/services")).status_code == 200
+        for watching in open_:
+            await watching.aclose()  # type: ignore[attr-defined]
