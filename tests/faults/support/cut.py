@@ -195,6 +195,10 @@ class World:
             await asyncio.sleep(0)
         await self.engine.settle()
 
+    def hear_of(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Nobody waits for what has failed: it would go unnoticed."""
+        self.counted.update(["errors", f"{context['message']}: {context.get('exception')!r}"])
+
     # -- verdicts ----------------------------------------------------------------------------------------------------
     async def manifests(self) -> list[tuple[Manifest, CheckpointReader]]:
         storage = await self.checkpoints.storage()
@@ -253,10 +257,10 @@ def expected() -> Counter[tuple[str, str]]:
 def soon(chance: random.Random) -> Callable[..., Any]:
     """Instead of a thread: a few turns of the loop."""
 
-    async def later(function: Callable[..., Any], *arguments: Any) -> Any:
+    async def later(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         for _ in range(chance.randrange(6)):
             await asyncio.sleep(0)
-        return function(*arguments)
+        return function(*arguments, **options)
 
     return later
 
@@ -266,6 +270,7 @@ async def play(seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch, *, r
     world = World(seed, directory if rocks else None)
     monkeypatch.setattr("tidegate.engine.feed._READ", 3)
     monkeypatch.setattr(asyncio, "to_thread", soon(world.chance))
+    asyncio.get_running_loop().set_exception_handler(world.hear_of)
     await world.start()
     await world.send()
     for _ in range(450):
