@@ -56,9 +56,7 @@ def test_each_row_of_a_delta_table_is_there_once_although_drivers_are_killed(tmp
     assert done.returncode == 0, done.stderr
 
     tables = {"s": "sales_table", "d": "distinct_sales"}
-    rows = made.sql(
-        " union all ".join(f"select '{name}' as t, id from {table}" for name, table in tables.items())
-    )
+    rows = made.sql(" union all ".join(f"select '{name}' as t, id from {table}" for name, table in tables.items()))
     assert Counter(row["id"] for row in rows if row["t"] == "s") == Counter(sent)
     assert sorted(row["id"] for row in rows if row["t"] == "d") == sorted(set(sent))
     assert all((tmp_path / "lake" / "tables" / name / "_delta_log").is_dir() for name in ("sales", "distinct_sales"))

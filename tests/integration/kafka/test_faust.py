@@ -23,7 +23,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.structs import TopicPartition
 
 from tests.integration.commands import Project, Running, lines
-from tests.integration.kafka.test_log_security import PASSWORD, USER, Secure, secure  # noqa: F401  a fixture, too
+from tests.integration.kafka.test_log_security import secure  # noqa: F401  a fixture
+from tests.secure import PASSWORD, USER, Secure
 from tidegate.settings import variable
 from tidegate_app.kafka.configuration import free_port
 from tidegate_app.kafka.plugin import SharedKafka
