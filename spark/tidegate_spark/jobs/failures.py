@@ -56,15 +56,26 @@ def _causes(failure: Any) -> Iterator[str]:
 
 def reason(failure: PySparkException) -> str:
     """What went wrong, without a page of Java: the first words, and what was behind them."""
-    lines = _lines(str(getattr(failure, "desc", None) or failure))
+    text = str(getattr(failure, "desc", None) or failure)
+    lines = _raised(text) or _lines(text)
     behind = getattr(failure, "_cause", None)
     while behind is not None:
         lines += _lines(str(getattr(behind, "desc", None) or behind))[:1]
         behind = getattr(behind, "_cause", None)
     trace = str(getattr(failure, "stackTrace", None) or "").splitlines()
     lines += [line.strip() for line in trace if line.startswith("Caused by")]
-    errors = [line for line in lines if "Error" in line or "Exception" in line or line.startswith("[")]
+    errors = [line for line in lines if _telling(line)]
     return "\n  ".join(dict.fromkeys((lines[:1] + errors[-3:])[:4]))[:2000]
+
+
+def _raised(text: str) -> list[str]:
+    """The words after a traceback of Python's, if there is one."""
+    _, found, after = text.rpartition("Traceback (most recent call last):")
+    return [line.strip() for line in after.splitlines() if line.strip() and not line[0].isspace()][:2] if found else []
+
+
+def _telling(line: str) -> bool:
+    return ("Error" in line or "Exception" in line or line.startswith("[")) and "by the Python Proxy" not in line
 
 
 def _lines(text: str) -> list[str]:
