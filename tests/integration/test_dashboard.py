@@ -66,8 +66,8 @@ async def test_it_shows_services_tasks_keys_and_changes(tmp_path: Path, scheme: 
             assert await page.locator("#actor", has_text="hidden").count() == 0
             await town.visited("ann")
             await expect(seen).to_have_text("2", timeout=SECONDS)
-            preview = page.locator("#keys li", has_text="ann").locator(".preview")
-            await expect(preview).to_have_text("2", timeout=SECONDS)
+            row = page.locator("#keys li", has_text="ann")
+            await expect(row.locator(".preview")).to_have_text("2", timeout=SECONDS)
             await expect(page.locator(".fact[data-state=places] pre")).to_contain_text('"home": 1', timeout=SECONDS)
             await expect(page.locator(".log li", has_text="seen")).to_have_count(1, timeout=SECONDS)
 

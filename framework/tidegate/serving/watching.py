@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from tidegate.engine.task import Task
@@ -21,7 +22,7 @@ from tidegate.serving.tasks import Reached, view_of
 from tidegate.state.base import Change
 from tidegate.state.layout import keyed_key, parse_keyed
 
-__all__ = ("Changed", "Watcher", "wait_for_news")
+__all__ = ("Changed", "Rendered", "Watcher", "wait_for_news")
 
 _MOST: Final = 1000
 """Changes that may wait for a watcher."""
@@ -45,6 +46,22 @@ class Changed(NamedTuple):
     """The value is too large for an answer, and left out."""
 
 
+class Rendered:
+    """What watchers of the same commit share: however many watch a key, its value becomes JSON once."""
+
+    def __init__(self) -> None:
+        self._position: Position | None = None
+        self._known: dict[tuple[StateReader, bytes], Changed] = {}
+
+    def of(self, position: Position, reader: StateReader, key: bytes, make: Callable[[], Changed]) -> Changed:
+        if position != self._position:
+            self._position, self._known = position, {}
+        found = self._known.get((reader, key))
+        if found is None:
+            found = self._known[reader, key] = make()
+        return found
+
+
 class Watcher:
     """Use it as a context manager: it listens from then on. Iterating waits for changes; None: some were missed."""
 
@@ -54,6 +71,7 @@ class Watcher:
         reader: StateReader,
         tasks: Collection[str],
         now: Callable[[], int],
+        rendered: Rendered,
         *,
         key: bytes | None = None,
         prefix: bytes = b"",
@@ -62,6 +80,7 @@ class Watcher:
     ) -> None:
         """`news`: set when there is something; watchers that are waited for together share one."""
         self._engine, self._reader, self._now, self._most = engine, reader, now, most
+        self._rendered = rendered
         self._tasks = tasks
         self._key, self._prefix = key, prefix
         self._stem = reader.prefix if key is None else keyed_key(reader.prefix, key)
@@ -107,7 +126,8 @@ class Watcher:
         position = Reached(task, view_of(task)).position
         for key, found in by_key.items():
             if key.startswith(self._prefix) and not self._missed:
-                self._add(self._changed(task, key, found, position))
+                make = partial(self._changed, task, key, found, position)
+                self._add(self._rendered.of(position, self._reader, key, make))
         self._news.set()
 
     def _changed(self, task: Task, key: bytes, found: list[Change], position: Position) -> Changed:

@@ -35,7 +35,7 @@ from tidegate.serving.requests import bucket_of
 from tidegate.serving.sending import Sent, TopicSender, open_topics
 from tidegate.serving.status import WorkerState, worker_state
 from tidegate.serving.tasks import LocalTasks, Reached, readable, view_of
-from tidegate.serving.watching import Watcher
+from tidegate.serving.watching import Rendered, Watcher
 from tidegate.state.declaration import StateDeclaration
 
 __all__ = ("Actor", "Serving", "StateOf")
@@ -72,6 +72,7 @@ class Serving:
         self._host = host
         self.tasks = LocalTasks(host)
         self._readers: dict[tuple[str, str], StateOf] = {}
+        self._rendered = Rendered()
         self._sender = TopicSender(host)
         self.history = History(host)
         """Its checkpoints and savepoints."""
@@ -246,7 +247,7 @@ class Serving:
         """The changes of these tasks, which are here."""
         tasks = frozenset(f"{state.service.name}.{number}" for number in numbers)
         engine, now = self.tasks.engine, self._host.clock.now
-        return Watcher(engine, state.reader, tasks, now, key=key, prefix=prefix, most=most, news=news)
+        return Watcher(engine, state.reader, tasks, now, self._rendered, key=key, prefix=prefix, most=most, news=news)
 
     async def wait(self, service: ServiceDefinition, number: int, wanted: Position, seconds: float) -> None:
         await self.tasks.wait(service, number, wanted, seconds)

@@ -125,3 +125,28 @@ async def test_streams_that_are_left_at_once_take_no_place_and_requests_have_the
         assert (await town.get("/v1/services")).status_code == 200
         for watching in open_:
             await watching.aclose()  # type: ignore[attr-defined]
+
+
+async def test_however_many_watch_a_key_its_value_is_written_once_for_each_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as town, asyncio.timeout(SECONDS):
+        watching = [events(town, "log", key="ann") for _ in range(5)] + [events(town, "log")]
+        for one in watching:
+            await anext(one)
+        written: list[bytes] = []
+        reader = town.server._serving.state("greeter", "log").reader
+        value = reader.value
+
+        def counted(view: Any, key: bytes, now: int, *, most: int) -> bytes | None:
+            written.append(key)
+            return value(view, key, now, most=most)
+
+        monkeypatch.setattr(reader, "value", counted)
+        for places in (["home"], ["home", "home"]):
+            await town.visited("ann")
+            for one in watching:
+                assert await anext(one) == ("change", {"key": "ann", "value": places})
+        assert written == [b"ann"] * 2
+        for one in watching:
+            await one.aclose()  # type: ignore[attr-defined]
