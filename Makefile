@@ -67,8 +67,9 @@ test: setup-spark ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k n
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 .PHONY: faults
-faults: setup-spark ## Run all the fault tests: crashes, kills and the slow ones [ARGS=...]
-	$(PY) -m pytest tests/faults tests/spark/test_end_to_end.py --timeout 900 $(ARGS)
+faults: setup-spark ## Run all the fault tests, and all else that is slow [ARGS=...]
+	$(PY) -m pytest tests/faults --timeout 900 $(ARGS)
+	$(PY) -m pytest tests --ignore tests/faults -m slow --timeout 900 $(ARGS)
 
 .PHONY: docker
 docker: setup ## Check what is in docker/, and run the image's build steps outside of an engine [ARGS=...]
