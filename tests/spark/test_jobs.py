@@ -255,6 +255,23 @@ def ids(directory: Path) -> list[int]:
     return [row["id"] for row in ds.dataset(directory / "t", partitioning="hive").to_table().to_pylist()]
 
 
+def test_a_job_that_runs_on_waits_for_tables_that_are_not_there_yet(spark: SparkSession, tmp_path: Path) -> None:
+    shop, flags, told, looks = Shop(), {"data": tmp_path}, list[Any](), list[int]()
+    ran(shop.app, flags, (shop.sales, sales(*range(9))))
+
+    def stopping() -> bool:
+        looks.append(len(told))
+        if len(looks) == 1:
+            run_job(spark, shop.app, shop.counts, once=True, flags=flags)  # now there is one
+        return bool(told)
+
+    run_job(spark, shop.app, shop.publish, interval="0.1 s", flags=flags, progress=told.append, stopping=stopping)
+
+    assert looks[0] == 0
+    sent = read_topic(spark, shop.app, shop.totals.name, flags=flags).collect()
+    assert {row.key: row.value["count"] for row in sent} == {"w0": 3, "w1": 3, "w2": 3}
+
+
 def test_a_table_that_nobody_has_written_is_an_error_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoTableError, match="run the job that writes it first"):
         read_table(spark, Shop().app, "nothing", flags={"data": tmp_path})

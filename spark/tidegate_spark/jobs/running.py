@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import logging
 import threading
 import time
 from collections import Counter
@@ -16,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.faults import fault_point
 from tidegate_spark.columns import Bad
-from tidegate_spark.errors import JobFailedError, MissingJarsError
+from tidegate_spark.errors import JobFailedError, MissingJarsError, NoTableError
 from tidegate_spark.formats import DELTA, PARQUET, formats_of
 from tidegate_spark.jobs.committing import TableWriter
 from tidegate_spark.jobs.contract import Job, Output, Source, Table, ToTopic
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from tidegate import App
 
 __all__ = ("Progress", "run_job")
+
+logger = logging.getLogger(__name__)
 
 _LOOK: Final = 0.2
 """Seconds between looks at the queries."""
@@ -212,21 +216,26 @@ class _Runner:
     def batch(
         self, once: bool, interval: str, progress: Callable[[Progress], None], stopping: Callable[[], bool]
     ) -> None:
-        """Replace what the outputs hold by what follows from the tables as they are now."""
-        number = 0
-        while True:
-            for output, frame in self._results():
-                began = time.monotonic()
-                self._replace(output, frame)
-                seconds = time.monotonic() - began
-                progress(
-                    Progress(
-                        job=self._job.name, output=output.name, batch=number, rows=0, seconds=seconds, watermark=None
-                    )
-                )
-            number += 1
+        """Replace what the outputs hold by what follows from the tables as they are now. A table that is not there yet
+        may come: with `once` it is an error, otherwise a reason to look again."""
+        for number in itertools.count():
+            try:
+                self._replace_all(number, progress)
+            except NoTableError as error:
+                if once:
+                    raise
+                logger.info("job %s waits: %s", self._job.name, error)
             if once or _wait(_seconds(interval), stopping):
                 return
+
+    def _replace_all(self, number: int, progress: Callable[[Progress], None]) -> None:
+        for output, frame in self._results():
+            began = time.monotonic()
+            self._replace(output, frame)
+            seconds = time.monotonic() - began
+            progress(
+                Progress(job=self._job.name, output=output.name, batch=number, rows=0, seconds=seconds, watermark=None)
+            )
 
     def _replace(self, output: Output, frame: DataFrame) -> None:
         if isinstance(output, ToTopic):
