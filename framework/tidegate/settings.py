@@ -249,7 +249,7 @@ class Settings(ApiSettings, KafkaSettings):
         10_000, "A task also commits as soon as it holds this many changes or outputs.", section="engine", least=1
     )
     slice_ms: float = _setting(
-        4.0, "How long handlers run before the event loop gets its turn, in ms.", section="engine", above=0
+        2.0, "How long handlers run before the event loop gets its turn, in ms.", section="engine", above=0
     )
     buffer_records: int = _setting(
         8_000, "How many records a task reads ahead before it stops reading.", section="engine", least=1

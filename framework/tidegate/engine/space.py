@@ -62,6 +62,8 @@ class StateSpace:
 
     def applied(self) -> None:
         """The store has all that was frozen."""
+        for cells in self.all:
+            cells.give_back()
         if sum([cells.loaded for cells in self.all]) > self._limit:
             for cells in self.all:
                 cells.rotate()

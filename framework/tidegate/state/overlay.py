@@ -43,6 +43,8 @@ class Absent(enum.Enum):
 
 ABSENT: Final = Absent.ABSENT
 _IN_RAW: Final = Absent.IN_RAW
+_AT_ONCE: Final = 4000
+"""How many entries are given back to the memory at once, at least."""
 _SAMPLE: Final = 16
 """How much is left to handlers, to see if they look at it."""
 
@@ -134,6 +136,8 @@ class Cells:
         self.loaded = 0
         """How many entries came into memory since the last rotation."""
         self._swept_to = b""
+        self._dropped: dict[bytes, Any] = {}
+        self._piece = 0
 
     # -- reading -----------------------------------------------------------------------------------------------------
     def entry(self, key: bytes, sub: bytes = b"") -> Entry:
@@ -263,6 +267,16 @@ class Cells:
         """Let go of what was not touched since the last time. Only when the store has all that was frozen."""
         raise NotImplementedError
 
+    def _drop(self, generation: dict[bytes, Any]) -> None:
+        """By and by: to give 100 k entries back to the memory at once would hold the loop for 20 ms."""
+        self._dropped, self._piece = generation, max(_AT_ONCE, len(generation) // 8)
+
+    def give_back(self) -> None:
+        """The next piece of what was dropped."""
+        dropped = self._dropped
+        for _ in range(min(len(dropped), self._piece)):
+            dropped.popitem()
+
     def sweep(self, span: tuple[bytes, bytes], most: int, now: int, busy: Callable[[bytes], bool]) -> int:
         """Look at the next `most` stored entries of `span`; mark the expired ones for removal. Returns how many."""
         start, self._swept_to = max(self._swept_to, span[0]), b""
@@ -374,6 +388,7 @@ class ValueCells(Cells):
         return places
 
     def rotate(self) -> None:
+        self._drop(self._old)
         self._old, self._young = self._young, {entry.key: entry for entry in self.dirty}
         self.loaded = len(self._young)
 
@@ -416,6 +431,7 @@ class MapCells(Cells):
         return _either(self.slot(key), stored)
 
     def rotate(self) -> None:
+        self._drop(self._old)
         self._old, self._young, self.loaded = self._young, {}, len(self.dirty)
         for key in {entry.key for entry in self.dirty}:
             self._young[key] = self._old.pop(key)

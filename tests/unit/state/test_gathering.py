@@ -104,6 +104,19 @@ def test_the_same_entry_is_found_again_after_rotations(cells: ValueCells) -> Non
     assert cells.entry(b"1") is first  # what is dirty never goes
 
 
+def test_what_is_dropped_is_given_back_in_pieces_until_nothing_is_left(cells: ValueCells) -> None:
+    for number in range(20_000):
+        cells.entry(b"%d" % number)
+    cells.rotate()
+    cells.rotate()
+    left = [len(cells._dropped)]
+    while left[-1]:
+        cells.give_back()
+        left.append(len(cells._dropped))
+    assert left == [20_000, 16_000, 12_000, 8_000, 4_000, 0]
+    assert numbers(cells.gather([b"7"])) == [None]  # it must be loaded again
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_counts_are_right_whatever_was_evicted_and_loaded(seed: int) -> None:
     async def handle(ctx: Context, looks: bool, seen: Annotated[ValueState[int], Default(0)]) -> None:
