@@ -24,7 +24,7 @@ from examples.tinder_match.generator import LikeStream, Origin
 from tidegate.access import Access
 from tidegate.interop import TopicPartition, append_records
 
-__all__ = ("Expectation", "Rows", "World", "compare", "compare_followed", "rows_of")
+__all__ = ("Expectation", "Rows", "World", "compare", "compare_followed", "read_values", "rows_of")
 
 MINUTE, HOUR = 60_000, 3_600_000
 Rows = Callable[[str], list[dict[str, Any]]]
@@ -126,19 +126,25 @@ class World:
 
 
 async def _count(topic: str, flags: dict[str, Any]) -> int:
+    return len(await read_values(topic, flags))
+
+
+async def read_values(topic: str, flags: dict[str, Any]) -> list[bytes]:
+    """What a topic of the example holds, committed."""
     async with Access(app.define(), flags).observed() as observer:
         assert observer is not None
         known = await observer.topics()
         if topic not in known:
-            return 0
+            return []
         sources = [TopicPartition(topic, number) for number in range(known[topic].partitions)]
         ends = await observer.end_offsets(sources)
         reader = observer.reader()
         reader.assign(await observer.start_offsets(sources))
-        found = 0
+        found: list[bytes] = []
         try:
             while any(reader.position(source) < end for source, end in ends.items()):
-                found += sum(len(batch.records) for batch in await reader.read(timeout=1.0))
+                for batch in await reader.read(timeout=1.0):
+                    found += [record.value for record in batch.records if record.value is not None]
         finally:
             await reader.close()
         return found
