@@ -85,7 +85,7 @@ class Tailing:
         identity = observer.identity(self._tail.topic)
         reader = observer.reader()
         reader.assign(positions)
-        ends = await observer.end_offsets(positions) if self._tail.until_end else None
+        ends = await observer.written_offsets(positions) if self._tail.until_end else None
         try:
             while self._left != 0 and not _reached(reader, ends):
                 batches = await reader.read(timeout=WAIT)

@@ -92,6 +92,7 @@ class App(HostedApp):
         is keyed when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how
         long records are kept (seconds or a timedelta), else the setting. compact: keep the last record of each key
         instead."""
+        self._check_names(topics)
         if len(topics) != 1 or faust_options or self.host.running:
             return self._known_to_faust(topics, faust_options) or super().topic(
                 *topics, key_type=key_type, value_type=value_type, partitions=partitions, retention=retention,
@@ -116,6 +117,14 @@ class App(HostedApp):
         topic = Topic(self, definition=definition, topics=topics, partitions=partitions, schema=TopicSchema(definition))
         self._declared[name] = topic
         return topic
+
+    @staticmethod
+    def _check_names(names: tuple[object, ...]) -> None:
+        for name in names:
+            if not isinstance(name, str):
+                raise DefinitionError(
+                    f"{name!r} is not the name of a topic. If that is what its values are, say value_type=..."
+                )
 
     def _known_to_faust(self, topics: tuple[str, ...], faust_options: Mapping[str, Any]) -> Topic | None:
         """What Faust means by a name: it makes topics for itself, some of them while it runs."""

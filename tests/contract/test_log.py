@@ -100,6 +100,19 @@ async def test_records_come_back_as_they_were_appended(log: Log) -> None:
     assert [r.offset for r in records] == [0, 1, 2, 3]
 
 
+async def test_what_was_appended_counts_as_written_at_once_and_can_be_read_soon(log: Log) -> None:
+    writer = await log.writer(W)
+    for _ in range(20):
+        end = (await writer.append({A0: new(b"1", b"2")}))[A0]
+        written = (await log.written_offsets([A0]))[A0]
+        assert written >= end
+        reader = log.reader()
+        reader.assign({A0: end - 1})
+        while reader.position(A0) < written:
+            await asyncio.wait_for(reader.read(timeout=5), 10)
+        await reader.close()
+
+
 async def test_append_returns_the_position_after_the_last_record(log: Log) -> None:
     writer = await log.writer(W)
     first = await writer.append({A0: new(b"1", b"2"), A1: new(b"3")})

@@ -38,6 +38,11 @@ def test_a_topics_definition_says_what_was_declared() -> None:
     assert list(app.declared_topics) == ["t", "u", "v"]
 
 
+def test_a_type_in_the_place_of_a_name_is_told_where_it_belongs() -> None:
+    with pytest.raises(DefinitionError, match="value_type="):
+        App("app").topic("t", Event)  # type: ignore[arg-type]
+
+
 def test_a_key_may_be_a_field_of_a_dict() -> None:
     assert App("app").topic("t", key="name").definition.key_of({"name": "x"}) == b"x"
 

@@ -21,7 +21,7 @@ from tidegate.engine.environment import Environment
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.engine.recovery import Recovered
 from tidegate.engine.task import Task
-from tidegate.errors import FencedError, LogUnavailableError, OffsetOutOfRangeError
+from tidegate.errors import DataError, FencedError, LogUnavailableError, OffsetOutOfRangeError
 from tidegate.faults import fault_point
 from tidegate.logs.base import TopicPartition
 from tidegate.logs.membership import Alone, Membership
@@ -229,8 +229,11 @@ class Roster:
             try:
                 fault_point("task.closing")
                 await task.close(commit=self._commit_at_end)
-            except MENDABLE as error:
-                logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, error)
+                failure = task.dispatcher.failure  # of a commit that was under way
+            except (*MENDABLE, DataError) as error:
+                failure = error
+            if failure is not None and self._commit_at_end:
+                logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, failure)
             raise
 
     async def _regain(self, plan: TaskPlan, generation: int) -> None:

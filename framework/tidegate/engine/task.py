@@ -294,8 +294,8 @@ class Task:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is left to be handled or committed."""
-        if self.ready or self.committing or self.dispatcher.unfinished:
+        """Nothing is left to be handled or committed, and no commit has failed."""
+        if self.ready or self.committing or self.dispatcher.unfinished or self.dispatcher.failure is not None:
             return False
         return not self.uncommitted and not self._dirty
 

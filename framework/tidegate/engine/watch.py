@@ -68,7 +68,7 @@ class Watch:
     async def measure(self) -> None:
         """How far behind the tasks are, and whether one stands still for no reason."""
         ends = await self._log.end_offsets({source for task in self._tasks.values() for source in task.inputs})
-        bounded = {**ends, **{source: end for source, end in self.ends.items() if source in ends}}
+        bounded = {source: min(end, self.ends.get(source, end)) for source, end in ends.items()}
         monotonic = self._clock.monotonic()
         for task in list(self._tasks.values()):
             behind = (ends.get(source, 0) - input_.handled for source, input_ in task.inputs.items())

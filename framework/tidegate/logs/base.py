@@ -162,6 +162,10 @@ class Log(Protocol):
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offset after the last committed record and marker: a reader that has reached it has read everything."""
 
+    async def written_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The same with all that is written, whether its transaction has ended or not. Whatever was appended before is
+        below: a broker may show it to readers a moment later."""
+
     async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
         """Remove the records below these offsets: nobody needs them any more. Some may stay for a while."""
 

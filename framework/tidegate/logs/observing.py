@@ -42,6 +42,8 @@ class Observer(Protocol):
 
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
+    async def written_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
     def identity(self, topic: str) -> int | None:
         """Another one when a topic was deleted and created again, where the log tells: offsets then mean something
         else. Where it does not, a reader finds its position out of range, or the topic gone."""

@@ -83,6 +83,9 @@ class MemoryLog:
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Positions:
         return {source: self.bounds(source)[1] for source in sources}
 
+    async def written_offsets(self, sources: Iterable[TopicPartition]) -> Positions:
+        return await self.end_offsets(sources)
+
     async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
         for source, start in starts.items():
             partition = self._partition(source)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -40,9 +41,11 @@ def with_bad(seed: int, kind: str, *, waiting: float = 0.0) -> Iterable[Entry]:
             yield msgspec.structs.replace(entry, size=SIZE)
 
 
-def strict(new_kafka_world: NewKafkaWorld, app: str, seed: int, kind: str, *, waiting: float = 0.0) -> KafkaWorld:
+def strict(
+    new_kafka_world: NewKafkaWorld, app: str, seed: int, kind: str, *, waiting: float = 0.0, **options: Any
+) -> KafkaWorld:
     """A world whose broker refuses the results of some entries."""
-    world = new_kafka_world(app, TIDEGATE_TEST_TOIL="0.0003", TIDEGATE_KAFKA_COMPRESSION="none")
+    world = new_kafka_world(app, TIDEGATE_TEST_TOIL="0.0003", TIDEGATE_KAFKA_COMPRESSION="none", **options)
     world.configure("postings", max_message_bytes=str(LIMIT))
     world.append("entries", with_bad(seed, kind, waiting=waiting))
     return world
@@ -69,6 +72,15 @@ def test_a_batch_that_the_broker_refuses_inside_a_transaction_takes_nothing_else
     life = world.drain()
     assert life.output.count("Opening it again") >= 1, world.told("nothing was refused: the test shows nothing")
     check(world, world.look(), app, kind)
+
+
+def test_a_bounded_run_whose_last_commit_is_refused_is_not_over(new_kafka_world: NewKafkaWorld, seed: int) -> None:
+    """Everything is handled before the first commit is due."""
+    rarely: dict[str, Any] = {"TIDEGATE_COMMIT_INTERVAL": "1", "TIDEGATE_COMMIT_CHANGES": "100000"}
+    world = strict(new_kafka_world, "dead_letters", seed, KINDS[1], partitions=1, **rarely)
+    life = world.drain()
+    assert "Opening it again" in life.output, world.told("nothing was refused: the test shows nothing")
+    check(world, world.look(), "dead_letters", KINDS[1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

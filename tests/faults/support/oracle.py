@@ -119,8 +119,11 @@ def _check_marker(
     world: World, picture: Picture, task: str, marker: CommitMarker, sources: Sequence[TopicPartition]
 ) -> None:
     positions = {name: mark.position for name, mark in marker.inputs.items()}
-    ends = {f"{picture.real[source.topic]}:{source.partition}": picture.ends[source] for source in sources}
-    same(world, f"the positions of {task}", positions, ends)
+    for source in sources:
+        at, end = positions.pop(f"{picture.real[source.topic]}:{source.partition}"), picture.ends[source]
+        last = max((record.offset for record in picture.topics[source]), default=-1)
+        assert last < at <= end, world.told(f"{task} is at {at} in {source}, whose last record is {last} of {end}")
+    same(world, f"other positions of {task}", positions, {})
     unfinished = {name: mark.unfinished for name, mark in marker.inputs.items() if mark.unfinished}
     same(world, f"what is unfinished in {task}", unfinished, {})
 

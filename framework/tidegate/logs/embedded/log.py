@@ -162,6 +162,9 @@ class EmbeddedLog:
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {source: self.partition(source).row.end for source in sources}
 
+    async def written_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return await self.end_offsets(sources)
+
     async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
         for source, start in starts.items():
             await trim(self.partition(source), start, self.database, self.commits, self.maintenance.reclaimer)

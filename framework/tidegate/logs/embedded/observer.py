@@ -81,6 +81,9 @@ class LogObserver:
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {source: self.bounds(source)[1] for source in sources}
 
+    async def written_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return await self.end_offsets(sources)
+
     def identity(self, topic: str) -> int | None:
         """Another number when a topic was deleted and created again: offsets then mean something else."""
         row = self._topics.get(topic)

@@ -32,10 +32,11 @@ from tidegate.logs.kafka.connecting import connection_options
 from tidegate.logs.kafka.failures import Patience, error_of
 from tidegate.settings import KafkaSettings
 
-__all__ = ("EARLIEST", "LATEST", "READ_COMMITTED", "Cluster", "by_topic")
+__all__ = ("EARLIEST", "LATEST", "READ_COMMITTED", "READ_UNCOMMITTED", "Cluster", "by_topic")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
+READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 _REFUSED = (
     AuthenticationFailedError,
@@ -207,14 +208,17 @@ class Cluster:
 
     # -- offsets ------------------------------------------------------------------------------------------------------
 
-    async def offsets(self, sources: Iterable[TopicPartition], when: int) -> Mapping[TopicPartition, int]:
-        """The first or the last stable offsets of partitions. UnknownTopicError when there is no such."""
+    async def offsets(
+        self, sources: Iterable[TopicPartition], when: int, isolation: int = READ_COMMITTED
+    ) -> Mapping[TopicPartition, int]:
+        """The first or the last offsets of partitions, by default the stable ones. UnknownTopicError when there is no
+        such."""
         wanted = list(sources)
         patience = Patience(self.settings.kafka_request_timeout, f"asking {self.where} for offsets")
         while True:
             try:
                 await self.know(wanted)
-                return await self._offsets(wanted, when)
+                return await self._offsets(wanted, when, isolation)
             except UnknownTopicOrPartitionError as error:
                 self.forget(source.topic for source in wanted)
                 await patience.bear(error)
@@ -259,16 +263,20 @@ class Cluster:
             by_node.setdefault(node, []).append(source)
         return by_node
 
-    async def _offsets(self, sources: Iterable[TopicPartition], when: int) -> Mapping[TopicPartition, int]:
-        asked = [self._ask_offsets(node, led, when) for node, led in self._by_leader(sources).items()]
+    async def _offsets(
+        self, sources: Iterable[TopicPartition], when: int, isolation: int
+    ) -> Mapping[TopicPartition, int]:
+        asked = [self._ask_offsets(node, led, when, isolation) for node, led in self._by_leader(sources).items()]
         found: dict[TopicPartition, int] = {}
         for answer in await asyncio.gather(*asked):
             found |= answer
         return found
 
-    async def _ask_offsets(self, node: int, sources: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
+    async def _ask_offsets(
+        self, node: int, sources: Iterable[TopicPartition], when: int, isolation: int
+    ) -> dict[TopicPartition, int]:
         topics = [(topic, [(number, when) for number in numbers]) for topic, numbers in by_topic(sources)]
-        response = await self.send(node, OffsetRequest(-1, READ_COMMITTED, topics))
+        response = await self.send(node, OffsetRequest(-1, isolation, topics))
         found = {}
         for topic, partitions in response.topics:
             for number, code, _, offset in partitions:

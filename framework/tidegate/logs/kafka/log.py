@@ -9,7 +9,7 @@ from typing import Final
 
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.kafka.batches import BATCH_OVERHEAD
-from tidegate.logs.kafka.cluster import EARLIEST, LATEST, Cluster
+from tidegate.logs.kafka.cluster import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster
 from tidegate.logs.kafka.connecting import addresses_of
 from tidegate.logs.kafka.groups import Groups
 from tidegate.logs.kafka.lag import PublishedPositions
@@ -62,6 +62,9 @@ class KafkaLog:
 
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return await self._cluster.offsets(sources, LATEST)
+
+    async def written_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return await self._cluster.offsets(sources, LATEST, READ_UNCOMMITTED)
 
     async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
         await self._cluster.delete_records(starts)
