@@ -83,6 +83,10 @@ class Store(Protocol):
 class SnapshotStore(Store, Protocol):
     """A store of which a snapshot can be taken while it is written to."""
 
+    def pass_on(self) -> bool:
+        """Do a piece of what the store has put off, if any is due before the next `apply`, which otherwise does it all.
+        False: no more is due."""
+
     def hold(self) -> None:
         """The next snapshot is of this moment: what is applied from now on is not in it."""
 

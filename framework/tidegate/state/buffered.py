@@ -31,14 +31,16 @@ class Below(Store, Protocol):
 
 
 class BufferedStore:
-    def __init__(self, below: Below, *, entries: int = 25_000, applies: int = 50, piece: int = 2_000) -> None:
-        """Passes on what it has after `entries` of them, or `applies` calls of `apply`; at most `piece` in one call."""
+    def __init__(self, below: Below, *, entries: int = 25_000, applies: int = 50, piece: int = 1_000) -> None:
+        """Passes on what it has after `entries` of them, or `applies` calls of `apply`, `piece` of them at a time."""
         self._below = below
         self._entries, self._applies, self._piece = entries, applies, piece
         self._fresh = Newer()
         self._passing: dict[bytes, bytes | None] = {}
         self._left: Iterator[Change] = iter(())
         self._passing_position: StorePosition | None = None
+        self._due = 0
+        """How many are to be passed on before the next `apply`."""
         self._position = below.position
         self._applied = 0
         self._held = False
@@ -77,6 +79,8 @@ class BufferedStore:
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
         complete = changes if isinstance(changes, list | Changes) else list(changes)
         with self._lock:
+            while self._due:
+                self._pass_on_piece()
             self._fresh.update(iter(complete))
             self._position = position
             self._applied += 1
@@ -84,8 +88,14 @@ class BufferedStore:
                 return  # another thread passes on what came before
             if not self._passing and (self._applied >= self._applies or len(self._fresh) >= self._entries):
                 self._begin()
-            if self._passing:
+            if self._passing:  # the more has come meanwhile, the more: this must not fall behind
+                self._due = max(self._piece, len(self._fresh) // 4)
+
+    def pass_on(self) -> bool:
+        with self._lock:
+            if self._due:
                 self._pass_on_piece()
+            return self._due > 0
 
     def _begin(self) -> None:
         self._passing, self._fresh = self._fresh, Newer()
@@ -93,10 +103,9 @@ class BufferedStore:
         self._passing_position, self._applied = self._position, 0
 
     def _pass_on_piece(self) -> None:
-        # The more has come meanwhile, the larger the piece: this must not fall behind.
-        size = max(self._piece, len(self._fresh) // 4)
-        piece = list(islice(self._left, size))
-        done = len(piece) < size
+        piece = list(islice(self._left, self._piece))
+        done = len(piece) < self._piece
+        self._due = 0 if done else max(0, self._due - self._piece)
         at = self._passing_position if done else (self._below.position or self._start)
         if at is not None:
             self._below.apply(piece, at)
@@ -138,7 +147,7 @@ class BufferedStore:
             self._passing = {**self._passing, **self._fresh}
             self._fresh = Newer()
             self._left = iter(self._passing.items())
-            self._passing_position, self._applied, self._held = self._position, 0, True
+            self._passing_position, self._applied, self._due, self._held = self._position, 0, 0, True
 
     def snapshot(self, directory: Path) -> None:
         try:
@@ -159,7 +168,7 @@ class BufferedStore:
     def wipe(self) -> None:
         with self._lock:
             self._fresh, self._passing, self._left, self._position = Newer(), {}, iter(()), None
-            self._held = False
+            self._due, self._held = 0, False
             self._below.wipe()
 
     def close(self) -> None:

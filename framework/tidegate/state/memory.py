@@ -82,6 +82,10 @@ class MemoryStore:
     def flush(self) -> None:
         """Nothing to do: nothing here survives a crash."""
 
+    def pass_on(self) -> bool:
+        """Nothing is put off."""
+        return False
+
     def hold(self) -> None:
         self._unite()
         if self._newer is None:

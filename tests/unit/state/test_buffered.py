@@ -37,6 +37,7 @@ def test_a_key_that_changes_with_every_commit_is_written_once() -> None:
 
     for offset in range(10):
         store.apply([(b"\x02busy", b"%d" % offset)], at(offset))
+    assert not store.pass_on()
 
     assert below.written == 1
     assert below.get(b"\x02busy") == b"9"
@@ -48,10 +49,16 @@ def test_large_changes_are_passed_on_in_pieces() -> None:
     store = BufferedStore(below, entries=10, applies=100, piece=4)
 
     store.apply([(b"\x02%02d" % number, b"x") for number in range(10)], at(1))
+    assert below.written == 0
+    assert not store.pass_on(), "no more is due"
+    assert below.written == 4
+    assert not store.pass_on()
     assert below.written == 4
     assert store.get(b"\x0209") == b"x"  # although the store below does not have it yet
 
     store.apply([(b"\x02late", b"y")], at(2))
+    store.apply([], at(3))
+    assert below.written == 8, "what is due and was not passed on is passed on by the next one"
     store.apply([], at(3))
     assert below.written == 10
     assert below.position == at(1)
@@ -76,15 +83,17 @@ commits = st.lists(
 )
 
 
-@given(commits, st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+@given(commits, st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 3))
 def test_whatever_is_lost_in_a_crash_a_replay_brings_back(
-    log: list[list[Change]], entries: int, applies: int, piece: int
+    log: list[list[Change]], entries: int, applies: int, piece: int, passes: int
 ) -> None:
     below = MemoryStore()
     store = BufferedStore(below, entries=entries, applies=applies, piece=piece)
     fold: dict[bytes, bytes] = {}
     for offset, changes in enumerate(log, 1):
         store.apply(changes, at(offset))
+        for _ in range(passes):
+            store.pass_on()
         for key, value in changes:
             fold.pop(key, None) if value is None else fold.__setitem__(key, value)
 

@@ -61,19 +61,22 @@ async def test_the_disk_is_bounded_by_retention(tmp_path: Path, by: str) -> None
 
 
 async def make_garbage(directory: Path, clock: ManualClock) -> None:
-    """A log with about 12 MiB on disk that nothing needs."""
-    log = EmbeddedLog(directory, options=OPTIONS, clock=clock)
-    await log.start()
-    await log.create([TopicSpec(name="a", partitions=2, retention_ms=1000)])
-    writer = await log.writer("w")
-    for number in range(200):
-        await writer.append({A0: block(number)})
-    log.database.flush()
-    clock.advance(10_000)
-    await log.maintenance.expire()
-    log.database.flush()
-    await log.stop()
-    assert size_of(directory) > 10 * MIB
+    """A log with about 12 MiB on disk that nothing needs. RocksDB may see that by itself; then there is more."""
+    for _ in range(10):
+        log = EmbeddedLog(directory, options=OPTIONS, clock=clock)
+        await log.start()
+        await log.create([TopicSpec(name="a", partitions=2, retention_ms=1000)])
+        writer = await log.writer("w")
+        for number in range(200):
+            await writer.append({A0: block(number)})
+        log.database.flush()
+        clock.advance(10_000)
+        await log.maintenance.expire()
+        log.database.flush()
+        await log.stop()
+        if size_of(directory) > 10 * MIB:
+            return
+    pytest.fail("RocksDB leaves nothing to be given back")
 
 
 async def test_space_that_an_earlier_owner_did_not_give_back_is_given_back(tmp_path: Path) -> None:
