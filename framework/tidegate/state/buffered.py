@@ -16,12 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import Final, Protocol
 
 from tidegate.state.base import Change, Changes, Store, StorePosition
 from tidegate.state.newer import Newer, merged
 
 __all__ = ("BufferedStore",)
+
+_MISSING: Final = object()
 
 
 class Below(Store, Protocol):
@@ -36,8 +38,11 @@ class BufferedStore:
         self._below = below
         self._entries, self._applies, self._piece = entries, applies, piece
         self._fresh = Newer()
+        self._behind: dict[bytes, bytes | None] = {}
+        """What is passed on next: there is something when the store is held while it passes on."""
+        self._behind_position: StorePosition | None = None
         self._passing: dict[bytes, bytes | None] = {}
-        self._left: Iterator[Change] = iter(())
+        """What the store below may not have yet. An entry is taken out after that has it: readers do not wait."""
         self._passing_position: StorePosition | None = None
         self._due = 0
         """How many are to be passed on before the next `apply`."""
@@ -51,20 +56,23 @@ class BufferedStore:
         return self._position
 
     def get(self, key: bytes) -> bytes | None:
-        fresh, passing = self._fresh, self._passing
-        if key in fresh:
-            return fresh[key]
-        if key in passing:
-            return passing[key]
+        for newer in (self._fresh, self._behind, self._passing):  # as entries move: none is missed
+            if newer and (value := newer.get(key, _MISSING)) is not _MISSING:
+                return value  # type: ignore[return-value]
         return self._below.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        fresh, passing = self._fresh, self._passing
-        if fresh.keys().isdisjoint(keys) and passing.keys().isdisjoint(keys):
+        fresh, behind, passing = self._fresh, self._behind, self._passing  # as entries move: none is missed
+        found: dict[bytes, bytes | None] = {}
+        for newer in (passing, behind, fresh):
+            if not newer.keys().isdisjoint(keys):
+                known = ((key, newer.get(key, _MISSING)) for key in keys)
+                found.update((key, value) for key, value in known if value is not _MISSING)  # type: ignore[misc]
+        if not found:
             return self._below.get_many(keys)  # as a rule: who asks has kept what changed lately
-        below = [key for key in keys if key not in fresh and key not in passing]
-        found = dict(zip(below, self._below.get_many(below), strict=True)) if below else {}
-        return [fresh[key] if key in fresh else passing[key] if key in passing else found[key] for key in keys]
+        below = [key for key in keys if key not in found]
+        found.update(zip(below, self._below.get_many(below), strict=True) if below else ())
+        return [found[key] for key in keys]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         with self._lock:
@@ -74,7 +82,7 @@ class BufferedStore:
         return merged(below, newer) if newer else below
 
     def approximate_entries(self) -> int:
-        return self._below.approximate_entries() + len(self._fresh) + len(self._passing)
+        return self._below.approximate_entries() + len(self._fresh) + len(self._behind) + len(self._passing)
 
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
         complete = changes if isinstance(changes, list | Changes) else list(changes)
@@ -99,18 +107,21 @@ class BufferedStore:
 
     def _begin(self) -> None:
         self._passing, self._fresh = self._fresh, Newer()
-        self._left = iter(self._passing.items())
         self._passing_position, self._applied = self._position, 0
 
     def _pass_on_piece(self) -> None:
-        piece = list(islice(self._left, self._piece))
-        done = len(piece) < self._piece
-        self._due = 0 if done else max(0, self._due - self._piece)
+        passing = self._passing
+        piece = list(islice(reversed(passing.items()), self._piece))
+        done = len(piece) == len(passing)
         at = self._passing_position if done else (self._below.position or self._start)
         if at is not None:
             self._below.apply(piece, at)
+        for _ in piece:
+            passing.popitem()  # the last ones
         if done:
-            self._passing = {}
+            self._passing, self._passing_position = self._behind, self._behind_position
+            self._behind = {}
+        self._due = max(0, self._due - self._piece) if self._passing else 0
 
     def _pass_on_all(self) -> None:
         while self._passing:
@@ -143,11 +154,12 @@ class BufferedStore:
 
     def hold(self) -> None:
         with self._lock:
-            # What was passed on of the first is passed on again: to find out what is left would take longer.
-            self._passing = {**self._passing, **self._fresh}
-            self._fresh = Newer()
-            self._left = iter(self._passing.items())
-            self._passing_position, self._applied, self._due, self._held = self._position, 0, 0, True
+            if self._passing:
+                self._behind = {**self._behind, **self._fresh} if self._behind else self._fresh
+                self._behind_position, self._fresh, self._applied = self._position, Newer(), 0
+            else:
+                self._begin()
+            self._due, self._held = 0, True
 
     def snapshot(self, directory: Path) -> None:
         try:
@@ -167,7 +179,7 @@ class BufferedStore:
 
     def wipe(self) -> None:
         with self._lock:
-            self._fresh, self._passing, self._left, self._position = Newer(), {}, iter(()), None
+            self._fresh, self._behind, self._passing, self._position = Newer(), {}, {}, None
             self._due, self._held = 0, False
             self._below.wipe()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +77,48 @@ def test_flush_passes_on_everything() -> None:
 
     assert below.position == at(2)
     assert len(list(below.scan(*ALL))) == 11
+
+
+def test_a_snapshot_is_of_when_the_store_was_held_however_much_was_passed_on(tmp_path: Path) -> None:
+    below = MemoryStore()
+    store = BufferedStore(below, entries=10, applies=100, piece=4)
+    store.apply([(b"\x02%02d" % number, b"old") for number in range(10)], at(1))
+    store.pass_on()
+    store.apply([(b"\x0203", b"new"), (b"\x0205", None)], at(2))
+
+    store.hold()
+    store.apply([(b"\x0203", b"newest"), (b"\x0207", None)], at(3))
+    assert store.get_many([b"\x0203", b"\x0205", b"\x0207", b"\x0208"]) == [b"newest", None, None, b"old"]
+    store.snapshot(tmp_path / "snapshot")
+
+    assert below.position == at(2)
+    assert dict(below.scan(*ALL)) == {b"\x02%02d" % n: b"new" if n == 3 else b"old" for n in range(10) if n != 5}
+    assert store.get(b"\x0203") == b"newest"
+    assert store.get(b"\x0207") is None
+    assert store.position == at(3)
+
+
+def test_a_reader_never_misses_what_another_thread_passes_on() -> None:
+    below = MemoryStore()
+    store = BufferedStore(below, entries=50, applies=3, piece=3)
+    keys = [b"\x02%02d" % number for number in range(40)]
+    over = threading.Event()
+
+    def flush() -> None:
+        while not over.is_set():
+            store.flush()
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    try:
+        for offset in range(1, 1500):
+            store.apply([(key, b"%d" % offset) for key in keys], at(offset))
+            store.pass_on()
+            assert {store.get(key) for key in keys} == {b"%d" % offset}
+            assert {*store.get_many(keys)} == {b"%d" % offset}
+    finally:
+        over.set()
+        thread.join()
 
 
 commits = st.lists(
