@@ -20,8 +20,9 @@ from tidegate.functions.service import OWN_KEY, Bound, ServiceDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
+from tidegate.state.cells import PrivateCells
 from tidegate.state.live import Live, LiveOperator, Single, only_simple
-from tidegate.state.overlay import Cells, Entry, Journal, PrivateCells
+from tidegate.state.overlay import Cells, Entry, Journal
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
 

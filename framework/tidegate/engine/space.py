@@ -14,6 +14,7 @@ from tidegate.errors import MisplacedKeyError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.keys import KEY_GROUPS, SEED
 from tidegate.state.base import Store
+from tidegate.state.cells import ListCells, MapCells, ValueCells
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import Default
 from tidegate.state.layout import ESCAPED, KEY_END, TIMER, group_prefixes, keyed_prefix, operator_key
@@ -27,7 +28,7 @@ from tidegate.state.live import (
     LiveTaskValue,
     LiveValue,
 )
-from tidegate.state.overlay import Cells, Journal, ListCells, MapCells, ValueCells
+from tidegate.state.overlay import Cells, Journal
 
 __all__ = ("StateSpace",)
 

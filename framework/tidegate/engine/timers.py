@@ -19,6 +19,7 @@ from tidegate.codecs import Codec
 from tidegate.errors import UnknownTimerError, UsageError
 from tidegate.functions.context import TimeDomain, Timer, Timers
 from tidegate.state.base import Change, Store
+from tidegate.state.cells import MapCells
 from tidegate.state.layout import (
     EVENT,
     PROCESSING,
@@ -30,7 +31,7 @@ from tidegate.state.layout import (
     unpack_due,
 )
 from tidegate.state.live import Move
-from tidegate.state.overlay import ABSENT, Entry, Journal, MapCells
+from tidegate.state.overlay import ABSENT, Entry, Journal
 from tidegate.time.clock import MAX_TIME, MIN_TIME, Clock, Duration, Instant, to_duration, to_instant
 
 __all__ = ("DOMAINS", "Due", "LiveTimers", "TimerCells", "TimerQueue", "queue_changes")

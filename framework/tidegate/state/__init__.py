@@ -1,1 +1,1 @@
-"""Keyed state: the kinds (`kinds`), live values between commits (`overlay`), and the stores that hold them."""
+"""Keyed state: the kinds (`kinds`), live values between commits (`overlay`, `cells`), and the stores that hold them."""

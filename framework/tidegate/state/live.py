@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, get_args
 from tidegate.codecs import codec_for
 from tidegate.errors import EncodeError
 from tidegate.keys import encode_key, key_decoder
+from tidegate.state.cells import MapCells, ValueCells
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import (
     AggregatingState,
@@ -24,7 +25,7 @@ from tidegate.state.kinds import (
     State,
     ValueState,
 )
-from tidegate.state.overlay import ABSENT, Cells, Entry, Journal, MapCells, ValueCells
+from tidegate.state.overlay import ABSENT, Cells, Entry, Journal
 
 __all__ = (
     "Live",

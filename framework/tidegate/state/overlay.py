@@ -19,20 +19,18 @@ everything when a handler finishes, so that the record at fault is found.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import merge as merge_sorted
-from operator import itemgetter
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from msgspec import Struct
 
 from tidegate.codecs import Codec
-from tidegate.errors import DataError, EncodeError, RecordTooLargeError
+from tidegate.errors import EncodeError, RecordTooLargeError
 from tidegate.state.base import Changes, Store
 from tidegate.state.kinds import TTL, Default
-from tidegate.state.layout import EXPIRY, parse_keyed, prefix_range
+from tidegate.state.layout import EXPIRY, parse_keyed
 
-__all__ = ("ABSENT", "Cells", "Entry", "Journal", "ListCells", "MapCells", "PrivateCells", "ValueCells")
+__all__ = ("ABSENT", "Cells", "Entry", "Journal")
 
 
 class Absent(enum.Enum):
@@ -45,8 +43,6 @@ ABSENT: Final = Absent.ABSENT
 _IN_RAW: Final = Absent.IN_RAW
 _AT_ONCE: Final = 4000
 """How many entries are given back to the memory at once, at least."""
-_SAMPLE: Final = 16
-"""How much is left to handlers, to see if they look at it."""
 
 
 class _Hot(Struct, eq=False, gc=False):
@@ -308,202 +304,3 @@ class Cells:
             entry.value, entry.raw = ABSENT, None
             self.mark(entry)
             yield key
-
-
-class ValueCells(Cells):
-    """One entry per key.
-
-    Two generations: what was not touched during a whole one is dropped. Cheaper per read than keeping an LRU's
-    order."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._young: dict[bytes, Entry] = {}
-        self._old: dict[bytes, Entry] = {}
-        self._gathers = 0
-        self._left = self._asked = 0
-        """What was left to handlers to look at, and how much of it they did."""
-        self._eager = False
-
-    def entry(self, key: bytes, sub: bytes = b"") -> Entry:
-        entry = self._young.get(key)
-        if entry is None:
-            self._asked += 1
-            entry = self._old.pop(key, None)
-            if entry is None:
-                store_key = self.base(key)
-                entry = self._load(key, b"", store_key, self.store.get(store_key))
-            self._young[key] = entry
-        return entry
-
-    def gather(self, keys: Sequence[bytes | None]) -> Sequence[Entry | None]:
-        """The entries of the keys that come next, those that are at hand. Good until the event loop turns.
-
-        To find many before the first is used takes half the time: the processor waits for the memory of several at
-        once. What is not at hand is loaded, if handlers do look at what they get: every 16th time some of it is left
-        to them, to see."""
-        find = self._young.get
-        entries = [find(key) for key in keys]  # type: ignore[arg-type]
-        if all(entries):
-            return entries
-        missing = [key for key, entry in zip(keys, entries, strict=True) if entry is None and key is not None]
-        if self._left:
-            self._eager, self._left = 2 * self._asked >= self._left, 0
-        self._gathers += 1
-        if self._gathers % 16 == 1:
-            self._left, self._asked = len(missing[:_SAMPLE]), 0
-            del missing[:_SAMPLE]
-        if self._eager:
-            self.load(missing)
-            entries = [entry or find(key) for key, entry in zip(keys, entries, strict=True)]  # type: ignore[arg-type]
-        return entries
-
-    def load(self, keys: Iterable[bytes]) -> None:
-        """Bring plain entries of these keys into memory, with one call of the store: that takes less than one for each.
-        What does not belong here, or cannot be read, is left out; `entry` says why, if it is looked at."""
-        young, old = self._young, self._old
-        wanted = dict.fromkeys(keys)
-        if old:
-            known = [key for key in wanted if key in old]
-            for key in known:
-                young[key] = old.pop(key)
-                del wanted[key]
-        places = self._places(wanted)
-        decode, failures = self.codec.decode_raw, self.codec.decode_failures
-        for key, place, stored in zip(places, places.values(), self.store.get_many([*places.values()]), strict=True):
-            try:
-                young[key] = Entry(key, place, ABSENT if stored is None else decode(stored), False)
-            except failures:
-                continue
-        self.loaded += len(places)
-
-    def _places(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Where those of these keys that belong here lie in the store."""
-        base, places = self.base, dict[bytes, bytes]()
-        for key in keys:
-            try:
-                places[key] = base(key)
-            except DataError:
-                continue
-        return places
-
-    def rotate(self) -> None:
-        self._drop(self._old)
-        self._old, self._young = self._young, {entry.key: entry for entry in self.dirty}
-        self.loaded = len(self._young)
-
-
-class MapCells(Cells):
-    """Any number of entries per key, by subkey. A key's entries come and go together."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._young: dict[bytes, dict[bytes, Entry]] = {}
-        self._old: dict[bytes, dict[bytes, Entry]] = {}
-
-    def slot(self, key: bytes) -> dict[bytes, Entry]:
-        """The entries of a key that are in memory."""
-        slot = self._young.get(key)
-        if slot is None:
-            slot = self._young[key] = self._old.pop(key, {})
-        return slot
-
-    def entry(self, key: bytes, sub: bytes = b"") -> Entry:
-        slot = self.slot(key)
-        entry = slot.get(sub)
-        if entry is None:
-            store_key = self.base(key) + sub
-            entry = slot[sub] = self._load(key, sub, store_key, self.store.get(store_key))
-        return entry
-
-    def adopt(self, key: bytes, sub: bytes, stored: bytes) -> Entry:
-        """The entry of bytes that a scan has just returned, unless a newer one is here."""
-        slot = self.slot(key)
-        entry = slot.get(sub)
-        if entry is None:
-            entry = slot[sub] = self._load(key, sub, self.base(key) + sub, stored)
-        return entry
-
-    def subkeys(self, key: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-        """All subkeys that may be there, in order, each with its stored bytes if only the store knows it."""
-        base = self.base(key)
-        stored = ((store_key[len(base) :], value) for store_key, value in self.store.scan(*prefix_range(base)))
-        return _either(self.slot(key), stored)
-
-    def rotate(self) -> None:
-        self._drop(self._old)
-        self._old, self._young, self.loaded = self._young, {}, len(self.dirty)
-        for key in {entry.key for entry in self.dirty}:
-            self._young[key] = self._old.pop(key)
-
-
-class ListCells(MapCells):
-    """The items of lists, by their numbers. Where a list begins and ends is in `bounds`."""
-
-    def __init__(self, bounds: ValueCells, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._bounds = bounds
-
-    def _after_sweep(self, keys: set[bytes]) -> None:
-        """The bounds of a list that has become empty go, too."""
-        for key in keys:
-            entries = (self.entry(key, sub) for sub, _ in self.subkeys(key))
-            if all(entry.value is ABSENT for entry in entries):
-                bounds = self._bounds.entry(key)
-                bounds.value = ABSENT
-                self._bounds.mark(bounds)
-
-
-class PrivateCells(MapCells):
-    """What a suspended handler sees and changes: its own copies, over cells that go on without it."""
-
-    def __init__(self, shared: Cells) -> None:
-        super().__init__(
-            shared.store, shared.codec, shared.base, ttl=shared.ttl, default=shared.default, largest=shared.largest
-        )
-        self.shared = shared
-
-    def entry(self, key: bytes, sub: bytes = b"") -> Entry:
-        slot = self.slot(key)
-        entry = slot.get(sub)
-        if entry is None:
-            entry = slot[sub] = self._copy(self.shared.entry(key, sub))
-        return entry
-
-    def adopt(self, key: bytes, sub: bytes, stored: bytes) -> Entry:
-        return self.entry(key, sub)
-
-    def _copy(self, entry: Entry) -> Entry:
-        value = self.decode(entry.raw) if self.mutable else entry.value
-        return Entry(entry.key, entry.store_key, value, False, entry.sub, entry.raw, entry.expires)
-
-    def subkeys(self, key: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-        assert isinstance(self.shared, MapCells)  # noqa: S101  only maps and lists ask
-        return _either(self.slot(key), self.shared.subkeys(key))
-
-    def take_over(self, entry: Entry) -> Entry:
-        """A copy of a shared entry as the handler left it, to be taken before the shared one is rolled back."""
-        mine = self.slot(entry.key)[entry.sub] = Entry(
-            entry.key, entry.store_key, entry.value, False, entry.sub, entry.raw, entry.expires
-        )
-        mine.made = entry.made
-        return mine
-
-    def merge(self) -> None:
-        """The handler finished: what it changed becomes everybody's."""
-        for mine in self.dirty:
-            theirs = self.shared.entry(mine.key, mine.sub)
-            theirs.value, theirs.raw, theirs.expires = mine.value, mine.raw, mine.expires
-            self.shared.mark(theirs)
-
-
-def _either(
-    here: dict[bytes, Entry], below: Iterable[tuple[bytes, bytes | None]]
-) -> Iterator[tuple[bytes, bytes | None]]:
-    """The subkeys of both, in order, once; with stored bytes only for those that are not here."""
-    last: bytes | None = None
-    ours: Iterable[tuple[bytes, bytes | None]] = [(sub, None) for sub in sorted(here)]
-    for sub, stored in merge_sorted(ours, below, key=itemgetter(0)):
-        if sub != last:
-            last = sub
-            yield sub, None if sub in here else stored

@@ -14,8 +14,9 @@ from tidegate import Context, Default, ValueState
 from tidegate.codecs import codec_for
 from tidegate.errors import DecodeError, MisplacedKeyError
 from tidegate.state.base import StorePosition
+from tidegate.state.cells import ValueCells
 from tidegate.state.memory import MemoryStore
-from tidegate.state.overlay import Entry, ValueCells
+from tidegate.state.overlay import Entry
 
 
 class CountingStore(MemoryStore):
