@@ -72,6 +72,20 @@ def freeze(member: KafkaMembership) -> None:
     member._consumer._coordinator._heartbeat_task.cancel()
 
 
+async def test_tasks_are_given_out_though_the_client_of_who_divides_them_knows_no_such_topics(
+    kafka: SharedKafka,
+) -> None:
+    """As when the answer that tells of them is late, or lost: nobody would divide them again."""
+    group = Group(kafka.url)
+    try:
+        first = await asyncio.wait_for(group.join(), 20)
+        assert first.owned == set(group.tasks)
+        second = await asyncio.wait_for(group.join(), 20)
+        await eventually(lambda: first.owned | second.owned == set(group.tasks) and len(first.owned) == TASKS // 2)
+    finally:
+        await group.close()
+
+
 async def test_the_first_worker_gets_everything_and_the_second_one_half(group: Group) -> None:
     first = await group.join()
     assert first.owned == set(group.tasks)

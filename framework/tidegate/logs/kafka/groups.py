@@ -39,6 +39,8 @@ class Said(msgspec.Struct, array_like=True):
     """For people: which process this is."""
     address: str = ""
     """Where its API answers."""
+    partitions: dict[str, int] = {}
+    """How many tasks there are of each service that it knows, by changelog."""
 
 
 class Groups:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -61,11 +62,14 @@ class _Assignor(AbstractPartitionAssignor):  # type: ignore[misc]  # aiokafka ha
     def assign(
         self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        known = {name: _member(metadata) for name, metadata in members.items()}
-        topics = set().union(*(member.topics for member in known.values()))
-        tasks = [
-            TopicPartition(topic, number) for topic in topics for number in cluster.partitions_for_topic(topic) or ()
-        ]
+        said = {name: _said(metadata) for name, metadata in members.items()}
+        known = {name: _member(metadata, said[name]) for name, metadata in members.items()}
+        # Members say how many there are: what the client has heard of a topic may be nothing yet, and whoever is given
+        # no tasks for that would have none until somebody else comes or goes.
+        counts: Counter[str] = Counter()
+        for one in said.values():
+            counts |= Counter(one.partitions)
+        tasks = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         return {name: _assignment(given) for name, given in divide(tasks, known).items()}
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
@@ -84,6 +88,7 @@ class KafkaMembership(ConsumerRebalanceListener):  # type: ignore[misc]
         """What the group calls this member."""
         self._replaced = False
         self._held: Held = tuple
+        self._partitions: dict[str, int] = {}
         self.name = process_name()
         self._heard = float("-inf")
         """When the last heartbeat left that the group has answered."""
@@ -95,8 +100,8 @@ class KafkaMembership(ConsumerRebalanceListener):  # type: ignore[misc]
 
     # -- the contract ------------------------------------------------------------------------------------------------
     async def join(self, tasks: Iterable[TopicPartition], held: Held) -> None:
-        self._held = held
-        topics = sorted({task.topic for task in tasks})
+        self._held, self._partitions = held, dict(Counter(task.topic for task in tasks))
+        topics = sorted(self._partitions)
         if not topics:
             self.generation += 1
             return
@@ -204,7 +209,7 @@ class KafkaMembership(ConsumerRebalanceListener):  # type: ignore[misc]
         return self._polling is not None and self._polling.done()
 
     def said(self) -> Said:
-        return Said(self._since, list(self.owned), list(self._held()), self.name, self.address)
+        return Said(self._since, list(self.owned), list(self._held()), self.name, self.address, dict(self._partitions))
 
     async def _poll(self) -> None:
         """Stay a member. What makes that impossible, such as a missing right, is raised where changes are awaited."""
@@ -259,11 +264,14 @@ class KafkaMembership(ConsumerRebalanceListener):  # type: ignore[misc]
             self._assigned.notify_all()
 
 
-def _member(metadata: ConsumerProtocolMemberMetadata) -> Member:
+def _said(metadata: ConsumerProtocolMemberMetadata) -> Said:
     try:
-        said = msgspec.msgpack.decode(metadata.user_data, type=Said)
+        return msgspec.msgpack.decode(metadata.user_data, type=Said)
     except msgspec.MsgspecError:
-        said = Said(0, [], [])
+        return Said(0, [], [])
+
+
+def _member(metadata: ConsumerProtocolMemberMetadata, said: Said) -> Member:
     return Member(
         topics=frozenset(metadata.subscription),
         owned=frozenset(said.owned),
