@@ -101,9 +101,9 @@ class World:
 
     # -- events ------------------------------------------------------------------------------------------------------
     def send(self, count: int) -> None:
-        """Likes of the next two days, made a quarter of a day at a time and sent by the day."""
+        """Likes of the next day, made a quarter of it at a time and sent by the half."""
         for _ in range(2):
-            likes = [like for _ in range(4) for like in self._stream.next(count // 8, DAY // 4)]
+            likes = [like for _ in range(2) for like in self._stream.next(count // 4, DAY // 4)]
             records = [(pair_of(like).encode(), msgspec.json.encode(like), ()) for like in likes]
             asyncio.run(append_records(app.define(), self.flags, "likes", records))
             self.likes += likes
