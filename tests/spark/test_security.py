@@ -86,7 +86,7 @@ def test_topics_are_read_and_written_through_it(spark: SparkSession, secure: Sec
 def test_a_wrong_password_is_refused_and_not_shown(
     spark: SparkSession, secure: Secure, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    notes = Notes(**{"fetchOffset.numRetries": "1"})  # or each of its queries asks for four seconds
+    notes = Notes(**{"fetchOffset.numRetries": "1"})  # or each of its queries tries again, which takes seconds
     ran(notes.app, flags(secure, tmp_path, "LOGIN", **login("PLAIN")), (notes.notes, [Note(id=1)]))
 
     wrong = flags(secure, tmp_path, "LOGIN", **login("PLAIN", "looking-glass"))
