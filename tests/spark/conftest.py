@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dspark.ui.enabled=false")
+"""For lives of a minute on two cores: half of a driver's work would be compiling code that is then hardly run. Measured
+over a session's first two jobs: 16 seconds of CPU instead of 32."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """For the session here and for all drivers that tests start, spark-submit's too: they inherit the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        given = os.environ.get("SPARK_SUBMIT_OPTS", "")
+        patch.setenv("SPARK_SUBMIT_OPTS", " ".join((*JAVA, given)).strip())
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(quick_java: None) -> Iterator[SparkSession]:
     options = {
-        "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",

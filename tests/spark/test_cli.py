@@ -37,7 +37,7 @@ def lines(done: Result) -> list[Any]:
 
 def test_a_pipeline_from_the_command_line(spark: SparkSession, tmp_path: Path) -> None:
     stream = LikeStream(5, Origin())
-    sent = [like for _ in range(4) for like in stream.next(250, DAY)]
+    sent = [like for _ in range(2) for like in stream.next(250, DAY)]
     ran(app, {"data": tmp_path}, (likes, sent))
     found = [match for matches in expected(sent).matches.values() for match in matches]
     where = ("--data", tmp_path)

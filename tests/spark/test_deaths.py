@@ -208,7 +208,7 @@ def drive(directory: Path, faults: str, log: Path) -> subprocess.CompletedProces
     """A driver that reads what is there, or dies on the way."""
     command = ["pipeline", "run", "examples.tinder_match.pipeline", "collect", "windows", "--once"]
     where = ["--data", str(directory), "--spark-master", "local[2]"]
-    settings = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    settings = ["--conf", "spark.sql.shuffle.partitions=2"]
     return subprocess.run(
         [sys.executable, "-m", "tidegate_app", *command, *where, *settings],
         env={**os.environ, "TIDEGATE_FAULTS": faults, "TIDEGATE_FAULTS_LOG": str(log)},

@@ -33,7 +33,7 @@ class Lake:
         )
 
     def run(self, *jobs: str, faults: str = "") -> subprocess.CompletedProcess[str]:
-        settings = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+        settings = ["--conf", "spark.sql.shuffle.partitions=2"]
         return self.tidegate("pipeline", "run", "tests.spark.lake", *jobs, "--once", *settings, faults=faults)
 
     def sql(self, query: str) -> list[Any]:

@@ -195,9 +195,11 @@ def test_a_checkpoint_that_is_gone_is_noticed(spark: SparkSession, tmp_path: Pat
     assert [row["id"] for row in by_pyarrow(flags, shop, "sales")] == [1]
 
 
+@pytest.mark.parametrize("flags", [pytest.param("embedded", marks=pytest.mark.slow), "kafka"], indirect=True)
 def test_a_query_with_state_goes_on_after_a_death_between_its_table_and_its_own_record(
     spark: SparkSession, flags: dict[str, Any]
 ) -> None:
+    """On the embedded log `test_deaths` has this moment, too: its step table.committed."""
     shop = Shop()
     commits = Path(flags["data"]) / shop.id / "tables" / "_jobs" / "counts" / "counts" / "commits"
     for first in (0, 30, 60):

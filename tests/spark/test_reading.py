@@ -139,7 +139,7 @@ def test_the_tinder_pipeline_and_its_report(spark: SparkSession, tmp_path: Path)
     """On the embedded log, with the code that the documentation shows."""
     flags = {"data": tmp_path}
     stream = LikeStream(3, Origin())
-    sent: list[Like] = [like for _ in range(6) for like in stream.next(300, DAY)]
+    sent: list[Like] = [like for _ in range(3) for like in stream.next(300, DAY)]
     ran(tinder, flags, (likes, sent))
     for each in (collect, windows, people):
         run_job(spark, tinder, each, once=True, flags=flags)

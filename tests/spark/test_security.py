@@ -13,7 +13,7 @@ import pytest
 from tests.secure import PASSWORD, USER, Secure, started
 from tests.spark.support import ran
 from tidegate import App, EventTime
-from tidegate_spark import Table, ToTopic, job, read_topic, run_job
+from tidegate_spark import Table, ToTopic, job, read_topic, run_job, source
 from tidegate_spark.errors import JobFailedError
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ class Note(msgspec.Struct):
 
 
 class Notes:
-    def __init__(self) -> None:
+    def __init__(self, **options: str) -> None:
+        """options: for Spark's source of the notes."""
         self.id = f"n{uuid.uuid4().hex[:8]}"
         self.app = App(self.id, partitions=1, time=EventTime())
         self.notes = self.app.topic(f"{self.id}-notes", value_type=Note)
         self.copies = self.app.topic(f"{self.id}-copies", value_type=Note)
 
-        @job(inputs=self.notes, outputs=[Table("notes", date=None), ToTopic(self.copies)])
+        @job(inputs=source(self.notes, **options), outputs=[Table("notes", date=None), ToTopic(self.copies)])
         def copy(notes: DataFrame) -> tuple[DataFrame, DataFrame]:
             return notes.select("value.*"), notes.select("value.*")
 
@@ -85,7 +86,7 @@ def test_topics_are_read_and_written_through_it(spark: SparkSession, secure: Sec
 def test_a_wrong_password_is_refused_and_not_shown(
     spark: SparkSession, secure: Secure, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    notes = Notes()
+    notes = Notes(**{"fetchOffset.numRetries": "1"})  # or each of its queries tries again, which takes seconds
     ran(notes.app, flags(secure, tmp_path, "LOGIN", **login("PLAIN")), (notes.notes, [Note(id=1)]))
 
     wrong = flags(secure, tmp_path, "LOGIN", **login("PLAIN", "looking-glass"))

@@ -32,7 +32,7 @@ def test_spark_submit_as_the_page_says(request: pytest.FixtureRequest, tmp_path:
         broker: Broker = request.getfixturevalue("private_kafka")()
         flags["broker"] = environment["TIDEGATE_BROKER"] = broker.url
     stream = LikeStream(13, Origin())
-    sent = [like for _ in range(3) for like in stream.next(300, DAY)]
+    sent = [like for _ in range(2) for like in stream.next(300, DAY)]
     ran(app, flags, (likes, sent))
 
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -90,7 +90,7 @@ class World:
         flags = ["--broker", self.broker, "--data", str(self.directory / "data")]
         if name == "driver":
             flags += ["--tables", str(self.directory / "tables"), "--spark-master", "local[2]"]
-            flags += ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+            flags += ["--conf", "spark.sql.shuffle.partitions=2"]
         with (self.directory / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
                 [sys.executable, "-m", "tidegate_app", *command, *flags],
@@ -101,9 +101,9 @@ class World:
 
     # -- events ------------------------------------------------------------------------------------------------------
     def send(self, count: int) -> None:
-        """Likes of the next two days, a quarter of a day at a time."""
-        for _ in range(8):
-            likes = self._stream.next(count // 8, DAY // 4)
+        """Likes of the next day, made a quarter of it at a time and sent by the half."""
+        for _ in range(2):
+            likes = [like for _ in range(2) for like in self._stream.next(count // 4, DAY // 4)]
             records = [(pair_of(like).encode(), msgspec.json.encode(like), ()) for like in likes]
             asyncio.run(append_records(app.define(), self.flags, "likes", records))
             self.likes += likes
