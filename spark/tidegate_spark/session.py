@@ -58,7 +58,10 @@ def open_session(
     made = SparkSession.getActiveSession()
     if made is None:
         builder = SparkSession.builder.appName(name)
-        for key, value in {**_machine(), **DEFAULTS, **format_settings(wanted), **(options or {})}.items():
+        given = _given()
+        ours = {**_machine(), **DEFAULTS, **format_settings(wanted)}
+        kept = {key: value for key, value in ours.items() if key not in given}
+        for key, value in {**kept, **(options or {})}.items():
             builder = builder.config(key, value)
         if not _submitted():
             builder = builder.master(master or "local[*]")
@@ -117,6 +120,16 @@ def _is_local(master: str | None) -> bool:
 def _submitted() -> bool:
     """Whether spark-submit has started this process: then the session's master is known already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _given() -> set[str]:
+    """What spark-submit was told, in its command or its files: a builder's settings would come before that."""
+    if not _submitted():
+        return set()
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001  else the configuration knows of no Java
+    return {key for key, _ in SparkConf().getAll()}
 
 
 def _machine() -> dict[str, str]:

@@ -35,6 +35,7 @@ def test_spark_submit_as_the_page_says(request: pytest.FixtureRequest, tmp_path:
     sent = [like for _ in range(2) for like in stream.next(300, DAY)]
     ran(app, flags, (likes, sent))
 
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 3\n")
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
@@ -47,4 +48,6 @@ def test_spark_submit_as_the_page_says(request: pytest.FixtureRequest, tmp_path:
     )
 
     assert done.returncode == 0, done.stderr[-3000:]
+    parts = {path.name for path in tmp_path.glob("**/state/0/[0-9]*")}
+    assert parts == {"0", "1", "2"}, "what spark-submit is told holds"
     compare(Expectation(sent), lambda name: rows_of(tmp_path / "tinder" / "tables" / name))
