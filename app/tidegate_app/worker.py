@@ -85,7 +85,10 @@ class _Worker:
             await app.stop()
         if app.crash_reason is not None:
             raise app.crash_reason
-        logger.info("stopped: everything that was handled is committed")
+        if undone := sorted(app.host.undone):
+            logger.warning("stopped: what %s had not committed is handled again at the next start", ", ".join(undone))
+        else:
+            logger.info("stopped: everything that was handled is committed")
 
     async def _end(self) -> None:
         """Until a bounded run is at its end, or something fails."""

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +111,8 @@ class Host:
         self.reports: list[TaskReport] = []
         self.recovered_keys = KeyCount(0, exact=True)
         self.finished = asyncio.Event()
+        self.undone: Collection[str] = ()
+        """After the stop: tasks whose last work could not be committed. It is done again."""
         self._resources = AsyncExitStack()
         self._stops_answering = AsyncExitStack()
         self._opened = asyncio.Event()
@@ -231,6 +233,7 @@ class Host:
             self._opened.clear()
             await self.engine.drain(self.settings.drain_seconds)
             await self.engine.close_tasks(commit=True)
+            self.undone = self.engine.undone
 
     async def _open_log(self, app: str) -> None:
         """Somebody may hold it for a moment only: a command that looks at it, or a worker that is about to stop."""

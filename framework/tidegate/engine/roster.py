@@ -20,7 +20,7 @@ from typing import Any, Final
 from tidegate.engine.environment import Environment
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.engine.recovery import Recovered
-from tidegate.engine.task import Task
+from tidegate.engine.task import Task, TaskState
 from tidegate.errors import DataError, FencedError, LogUnavailableError, OffsetOutOfRangeError
 from tidegate.faults import fault_point
 from tidegate.logs.base import TopicPartition
@@ -77,6 +77,8 @@ class Roster:
         self._changed = asyncio.Event()
         self.failure: BaseException | None = None
         """What no new opening mends: it ends the worker."""
+        self.undone: set[str] = set()
+        """Tasks that were stopped with work that is not committed: it is done again."""
 
     # -- following the assignment ------------------------------------------------------------------------------------
     async def start(self) -> list[TaskReport]:
@@ -132,6 +134,10 @@ class Roster:
     async def stop(self, *, commit: bool) -> None:
         """Close the tasks, with what is finished committed or not, and leave the group."""
         self._commit_at_end = commit
+        if commit:  # what tasks have lost that are about to be opened again is done again, too
+            self.undone = {
+                name for name, keeper in self._keepers.items() if keeper.opened.done() and not keeper.running
+            }
         known = self.failure
         try:
             await self._end(list(self._keepers.values()))
@@ -226,15 +232,23 @@ class Roster:
             if keeper.running:
                 keeper.running = False
                 self._leave(task)
+            raised = task.state is TaskState.FAILED  # by the engine, which ends with it
             try:
                 fault_point("task.closing")
                 await task.close(commit=self._commit_at_end)
-                failure = task.dispatcher.failure  # of a commit that was under way
+                failure = task.dispatcher.failure  # of a commit that was under way, or of a handler that was let end
             except (*MENDABLE, DataError) as error:
                 failure = error
-            if failure is not None and self._commit_at_end:
-                logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, failure)
+            if failure is not None and self._commit_at_end and not raised:
+                self._lose(task, failure)
             raise
+
+    def _lose(self, task: Task, failure: BaseException) -> None:
+        """It could not commit its last work. What would have ended the worker a moment earlier still does."""
+        if not isinstance(failure, (*MENDABLE, DataError)):
+            raise failure
+        self.undone.add(task.plan.id)
+        logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, failure)
 
     async def _regain(self, plan: TaskPlan, generation: int) -> None:
         """Wait until the group has assigned the task since it was opened, or says that it still is ours. If it has

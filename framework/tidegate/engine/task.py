@@ -240,10 +240,14 @@ class Task:
     def run(self) -> None:
         """A slice of handlers."""
         started = thread_time()
-        if self._steps is None:
-            self.dispatcher.run(self._settings.slice_ms / 1000)
-        else:
-            self._step(self._steps)
+        try:
+            if self._steps is None:
+                self.dispatcher.run(self._settings.slice_ms / 1000)
+            else:
+                self._step(self._steps)
+        except BaseException:
+            self.state = TaskState.FAILED
+            raise
         self._environment.metrics.slices.observe(thread_time() - started)
         self.raise_failure()
 

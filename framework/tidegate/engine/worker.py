@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
@@ -151,6 +152,11 @@ class Engine:
             self._bounded.ends = {}
             self._feeds.clear()
             self.tasks.clear()
+
+    @property
+    def undone(self) -> Collection[str]:
+        """Tasks that were closed without what they had finished being committed: it is done again."""
+        return self._roster.undone
 
     async def drain(self, seconds: float) -> None:
         """Let the handlers that are under way end, for so long at most. Nothing new is begun: `run` has ended."""

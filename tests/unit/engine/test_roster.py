@@ -319,3 +319,45 @@ async def test_a_task_is_given_up_while_it_is_being_opened() -> None:
     await world.drain()
     assert await world.results() == world.expected()
     await world.stop()
+
+
+async def test_what_cannot_be_committed_when_a_worker_stops_is_told() -> None:
+    world = World()
+    await world.start()
+    await world.send(10)
+    await world.work(0, 2, commits=False)
+    busy = {name for name, task in world.engines[0].tasks.items() if task.uncommitted}
+    world.log.refuse = 10**6
+
+    await world.engines[0].close_tasks(commit=True)
+
+    assert busy
+    assert set(world.engines[0].undone) == busy
+    await world.stop()
+
+
+async def test_so_is_what_tasks_have_lost_that_are_being_opened_again() -> None:
+    world = World()
+    await world.start()
+    await world.send(10)
+    world.log.refuse = 10**6
+    await world.work(0, 2, commits=True)
+    lost = world.engines[0]._roster.unsettled_names()
+
+    await world.engines[0].close_tasks(commit=True)
+
+    assert lost
+    assert set(world.engines[0].undone) == lost
+    await world.stop()
+
+
+async def test_a_worker_that_stops_in_order_has_left_nothing_undone() -> None:
+    world = World()
+    await world.start()
+    await world.send(10)
+    await world.work(0, 2, commits=False)
+
+    await world.engines[0].close_tasks(commit=True)
+
+    assert not world.engines[0].undone
+    await world.stop()
