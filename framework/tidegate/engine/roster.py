@@ -55,6 +55,8 @@ class _Keeper:
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     work: asyncio.Task[None] | None = None
     running: bool = False
+    ending: bool = False
+    """The task was taken away, or is to end."""
 
 
 class Roster:
@@ -118,10 +120,10 @@ class Roster:
     async def reconcile(self) -> None:
         """Begin to open what is ours, give up what is not. Neither is waited for, but nothing is opened twice."""
         owned = {plan.id: plan for task, plan in self._plans.items() if task in self._membership.owned}
-        lost = [keeper for name, keeper in self._keepers.items() if name not in owned]
-        if lost:
-            logger.info("taken over by others: %s", _names(keeper.plan.id for keeper in lost))
-            await self._end(lost)
+        gone = [keeper for name, keeper in self._keepers.items() if keeper.ending or name not in owned]
+        if lost := [keeper.plan.id for keeper in gone if not keeper.ending]:
+            logger.info("taken over by others: %s", _names(lost))
+        await self._end(gone)
         new = [plan for name, plan in owned.items() if name not in self._keepers]
         if new and not isinstance(self._membership, Alone):  # who has no others need not say what is whose
             logger.info("assigned: %s", _names(plan.id for plan in new))
@@ -135,9 +137,8 @@ class Roster:
         """Close the tasks, with what is finished committed or not, and leave the group."""
         self._commit_at_end = commit
         if commit:  # what tasks have lost that are about to be opened again is done again, too
-            self.undone = {
-                name for name, keeper in self._keepers.items() if keeper.opened.done() and not keeper.running
-            }
+            opened = (keeper for keeper in self._keepers.values() if keeper.opened.done() and not keeper.ending)
+            self.undone = {keeper.plan.id for keeper in opened if not keeper.running}
         known = self.failure
         try:
             await self._end(list(self._keepers.values()))
@@ -147,11 +148,16 @@ class Roster:
             raise self.failure
 
     async def _end(self, keepers: Iterable[_Keeper]) -> None:
+        """If this is cancelled, they end all the same: who is cancelled twice does not commit what it has finished.
+        Whoever comes next waits for them."""
         keepers = list(keepers)
         works = [keeper.work for keeper in keepers if keeper.work is not None]
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
+        for keeper in keepers:
+            if keeper.work is not None and not keeper.ending:
+                keeper.work.cancel()
+            keeper.ending = True
+        if works:
+            await asyncio.wait(works)
         for keeper in keepers:
             keeper.opened.cancel()
             self._keepers.pop(keeper.plan.id, None)
