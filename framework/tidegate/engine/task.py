@@ -191,11 +191,14 @@ class Task:
         return bool(self._carried)
 
     @property
+    def ahead(self) -> int:
+        """Records that were read and not yet taken up."""
+        return self.dispatcher.buffered + (0 if self._steps is None else len(self._steps))
+
+    @property
     def full(self) -> bool:
         """Enough is read ahead, or waits for handlers."""
-        waiting = self.dispatcher.buffered + self.dispatcher.unfinished
-        if self._steps is not None:
-            waiting += len(self._steps)
+        waiting = self.ahead + self.dispatcher.unfinished
         if self._sender is not None:
             waiting += self._sender.backlog
         return waiting >= self._settings.buffer_records
