@@ -228,7 +228,7 @@ class Task:
         """The clock has moved: timers, repetitions, idleness, progress."""
         self.dispatcher.tick(now, monotonic)
         self.epochs.tick()
-        self.timekeeper.tick(now)
+        self.timekeeper.tick(monotonic)
 
     @property
     def ready(self) -> bool:

@@ -73,13 +73,13 @@ class Timekeeper:
         return None if input_ is None else input_.position
 
     # -- from outside ------------------------------------------------------------------------------------------------
-    def tick(self, now: int) -> None:
+    def tick(self, monotonic: float) -> None:
         """The clock has moved: what was told may count now, and partitions may have been silent for long enough."""
         self._take_in()
         self.silent = [
             source
             for source, channel in self._time.outside.items()
-            if channel.silent(now) and not channel.idle and channel.watermark < MAX_TIME and self._caught_up(source)
+            if channel.silent(monotonic) and not channel.idle and channel.watermark < MAX_TIME and self._caught_up(source)
         ]
 
     def _caught_up(self, source: TopicPartition) -> bool:

@@ -301,6 +301,22 @@ def test_a_sender_that_tells_its_last_time_and_its_silence_at_once_is_heard() ->
         assert harness.watermark(second) == 4999
 
 
+def test_a_clock_that_is_set_forward_or_back_makes_nothing_idle_earlier_or_later() -> None:
+    app, start, second = two_steps(watermark=Monotonic(idle_after=60), partitions=2)
+    with AppHarness(app) as harness:
+        zero, one = keys_of(2)
+        harness.send(start, 1, key=zero, timestamp=1000)
+        harness.send(start, 1, key=one, timestamp=100)
+        harness.advance(seconds=30)
+        harness.send(start, 1, key=zero, timestamp=2000)
+        for seconds in (3600, -7200):
+            harness.clock.jump(seconds)
+            harness.advance(seconds=1)
+            assert harness.watermark(second) == 99
+        harness.advance(seconds=29)
+        assert harness.watermark(second) == 1999
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_time_does_not_depend_on_which_partition_falls_silent_first(order: tuple[int, int]) -> None:
     app = App("app", watermark=Monotonic(idle_after=60))
