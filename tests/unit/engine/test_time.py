@@ -367,6 +367,38 @@ def test_a_partition_with_unread_records_is_not_idle() -> None:
         assert seen[2:] == [("newer", False), ("waiting", False)]
 
 
+def test_a_partition_whose_record_comes_while_the_log_is_asked_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("app", watermark=Monotonic(idle_after=60))
+    left, right = app.topic("left"), app.topic("right")
+
+    @app.process(left, right)
+    async def service(ctx: Context, event: Any) -> None:
+        seen.append((event, ctx.late))
+
+    with AppHarness(app) as harness:
+        harness.send(left, "old", key="k", timestamp=100)
+        harness.send(right, "new", key="k", timestamp=1000)
+        end_offsets = harness.log.end_offsets
+
+        async def slow(sources: Any) -> Any:
+            ends = await end_offsets(sources)
+            if len(seen) == 3:
+                topic = harness.engine.plan.topics["left"]
+                record = (b"k", topic.codec.encode("just"), 200, ())
+                await harness._append({TopicPartition("left", 0): [record]})
+                await harness.engine.read_once()
+            return ends
+
+        harness.clock.advance(50)
+        harness.send(right, "newer", key="k", timestamp=2000)
+        harness.clock.advance(20)
+        with monkeypatch.context() as patched:
+            patched.setattr(harness.log, "end_offsets", slow)
+            harness.run(harness.engine.work_once())
+        harness.settle()
+        assert seen[3:] == [("just", False)]
+
+
 async def wait_here(ctx: Context, event: Any) -> None:
     if event == "wait":
         await gates.setdefault("gate", asyncio.Event()).wait()
