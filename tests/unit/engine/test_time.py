@@ -399,6 +399,37 @@ def test_a_partition_whose_record_comes_while_the_log_is_asked_is_not_idle(monke
         assert seen[3:] == [("just", False)]
 
 
+def test_a_log_that_does_not_answer_for_a_silent_partition_holds_nobody_else_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App("app", watermark=Monotonic(idle_after=60))
+    left, right = app.topic("left"), app.topic("right")
+
+    @app.process(left, right)
+    async def service(ctx: Context, event: Any) -> None:
+        seen.append((event, ctx.late))
+
+    with AppHarness(app) as harness:
+        harness.send(left, "old", key="k", timestamp=100)
+        end_offsets, answer = harness.log.end_offsets, asyncio.Event()
+
+        async def slow(sources: Any) -> Any:
+            await answer.wait()
+            return await end_offsets(sources)
+
+        harness.clock.advance(61)
+        with monkeypatch.context() as patched:
+            patched.setattr(harness.log, "end_offsets", slow)
+            harness.send(right, "new", key="k", timestamp=1000, settle=False)
+            harness.run(asyncio.wait_for(harness.engine.read_once(), 5))
+            for _ in range(3):
+                harness.run(asyncio.wait_for(harness.engine.work_once(), 5))
+            assert seen[1:] == [("new", False)]
+            harness.call(answer.set)
+        harness.settle()
+        assert harness.watermark(service) == 999
+
+
 async def wait_here(ctx: Context, event: Any) -> None:
     if event == "wait":
         await gates.setdefault("gate", asyncio.Event()).wait()
