@@ -108,6 +108,8 @@ class Host:
         """Where this worker's API answers, if it has one: set before the start."""
         self.gate = Gate()
         """Passed by all who use topics and tasks."""
+        self.resets = 0
+        """How often it has started anew: what was known of topics before may be wrong."""
         self.reports: list[TaskReport] = []
         self.recovered_keys = KeyCount(0, exact=True)
         self.finished = asyncio.Event()
@@ -300,6 +302,7 @@ class Host:
         await self._opened.wait()
         async with self.gate.alone():
             await self._interrupt()
+            self.resets += 1
             try:
                 await self.engine.close_tasks(commit=False)
                 emptied = await start_anew(
