@@ -25,7 +25,7 @@ from tidegate.engine.runs import current_run, fence
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task, TaskState
 from tidegate.engine.worker import Engine, TaskReport
-from tidegate.errors import LogInUseError, OwnerError, StoreError
+from tidegate.errors import LogInUseError, NotReadyError, OwnerError, StoreError
 from tidegate.exposition import serve_metrics
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
@@ -287,8 +287,12 @@ class Host:
 
     async def view(self, service: str, key: bytes | None = None) -> ServiceView:
         await self._opened.wait()
+        definition = self.plan.services[service]
+        for name in (f"{service}.{number}" for number in range(definition.tasks)):
+            if name not in self.tasks:  # what is in it would seem not to exist
+                raise NotReadyError(name, "its state is being restored")
         views = [_view(task) for task in self.tasks.values() if task.definition.name == service]
-        return ServiceView(self.plan.services[service], views, self.clock)
+        return ServiceView(definition, views, self.clock)
 
     async def checkpoint(self, name: str | None = None, *, stop: bool = False, timeout: float | None = None) -> int:
         """Take a checkpoint now; with a name, a savepoint. Returns its number when it is complete. stop: the app stops
