@@ -247,6 +247,8 @@ class Roster:
                 failure = error
             if failure is not None and self._commit_at_end and not raised:
                 self._lose(task, failure)
+            elif task.dispatcher.handled:  # by a handler that has ended since the last commit that could be made
+                self.undone.add(task.plan.id)
             raise
 
     def _lose(self, task: Task, failure: BaseException) -> None:

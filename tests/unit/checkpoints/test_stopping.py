@@ -124,6 +124,24 @@ def test_one_that_does_not_end_is_not_waited_for_for_ever(harness: AppHarness) -
     assert (handled(harness, "k"), handled(harness, "other")) == (1, 1)
 
 
+def test_one_that_ends_too_late_for_it_is_not_said_to_be_committed(harness: AppHarness) -> None:
+    harness.send("events", "wait", key="k", settle=False)
+    harness.settle(wait=False)
+    (busy,) = (name for name, task in harness.engine.tasks.items() if task.dispatcher.waiting_for_handlers)
+    asking = stop(harness)
+    drive(harness, asking, 50)
+    harness.clock.advance(31)
+    drive(harness, asking)
+
+    async def end() -> None:
+        gates[0].set()
+        await harness.engine.drain(5)
+        await harness.engine.close_tasks(commit=True)
+
+    harness.run(end())
+    assert set(harness.engine.undone) == {busy}
+
+
 def test_if_it_fails_the_app_goes_on(harness: AppHarness) -> None:
     harness.send("events", "a", key="k")
     for task in harness.engine.tasks.values():
