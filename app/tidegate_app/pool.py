@@ -1,7 +1,8 @@
 """A worker of several processes: starts them, keeps them running, ends them together.
 
 A process that is killed is started again: the others have its tasks meanwhile, and nothing is lost. One that fails
-would fail again, as would those that get its tasks: then all stop, and its error is shown.
+would fail again, as would those that get its tasks: then all stop, and its error is shown. One that has come to the
+end of a bounded run, or has heard that the app has stopped with a savepoint, is done.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tidegate.resolving import Resolved
 from tidegate.settings import Settings
 from tidegate_app.options import written_flags
 from tidegate_app.serving import has_api, open_socket, public_url
-from tidegate_app.worker import AT_ONCE, set_up_logging
+from tidegate_app.worker import AT_ONCE, FINISHED, set_up_logging
 
 __all__ = ("Pool", "ProcessFailedError", "run_pool")
 
@@ -109,7 +110,8 @@ class Pool:
             code, last_words = await self._run_process(number)
             if _is_failure(code):
                 self._fail(number, code, last_words)
-            elif code == 0 and self._until_end:
+            elif code == FINISHED:
+                self._finish()
                 return
             elif not self._stop.is_set():
                 wait = _SHORTEST if time.monotonic() - started >= _STEADY else wait
@@ -181,6 +183,12 @@ class Pool:
             self._failure = ProcessFailedError(words)
         self._stop_all(signal.SIGTERM)
 
+    def _finish(self) -> None:
+        """The others come to the end of a bounded run by themselves. Of a savepoint that stops the app, one that was
+        just being started again may not have heard: it would go on."""
+        if not self._until_end:
+            self._stop_all(signal.SIGTERM)
+
     def _stop_all(self, number: signal.Signals) -> None:
         self._stop.set()
         for process in list(self._processes.values()):
@@ -193,7 +201,7 @@ class Pool:
 
 
 def _is_failure(code: int) -> bool:
-    return code > 0 and code not in [128 + number for number in _SIGNALS]
+    return code > 0 and code not in [FINISHED, *(128 + number for number in _SIGNALS)]
 
 
 def _ending(code: int) -> str:

@@ -163,7 +163,9 @@ def _headers(record: LogRecord) -> dict[str, Any]:
     return found
 
 
-def _text(raw: bytes) -> Any:
+def _text(raw: bytes | None) -> Any:
+    if raw is None:
+        return None
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from tidegate.app import App
     from tidegate_api.server import ApiServer
 
-__all__ = ("AT_ONCE", "run_child", "run_worker", "set_up_logging")
+__all__ = ("AT_ONCE", "FINISHED", "run_child", "run_worker", "set_up_logging")
 
 logger = logging.getLogger("tidegate.worker")
 
 AT_ONCE: Final = "Stopped at once. What was not committed is handled again at the next start."
 """What is said at the second signal."""
+FINISHED: Final = 10
+"""The exit code of one of several processes that has ended because the app has: not because of a signal."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -48,11 +50,12 @@ def run_child(child: str, target: str, flags: Mapping[str, Any], *, until_end: b
 
     with Leash.parse(child) as leash:
         try:
-            run_worker(load_app(target), flags, until_end=until_end, leash=leash)
+            app = load_app(target)
+            run_worker(app, flags, until_end=until_end, leash=leash)
         except Exception as error:
             leash.report(error)
             return 1
-    return 0
+    return FINISHED if app.host.finished.is_set() else 0
 
 
 class _Worker:
@@ -82,7 +85,10 @@ class _Worker:
             await app.stop()
         if app.crash_reason is not None:
             raise app.crash_reason
-        logger.info("stopped: everything that was handled is committed")
+        if undone := sorted(app.host.undone):
+            logger.warning("stopped: what %s had not committed is handled again at the next start", ", ".join(undone))
+        else:
+            logger.info("stopped: everything that was handled is committed")
 
     async def _end(self) -> None:
         """Until a bounded run is at its end, or something fails."""

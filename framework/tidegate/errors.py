@@ -237,7 +237,8 @@ class MisplacedKeyError(DataError):
 class RecordTooLargeError(DataError):
     def __init__(self, topic: str, size: int, limit: int) -> None:
         self.topic, self.size, self.limit = topic, size, limit
-        super().__init__(f"{size:,} bytes for {topic} are over the limit of {limit:,} bytes for a record")
+        of_so_many = f" of {limit:,} bytes" if limit else ""
+        super().__init__(f"{size:,} bytes for {topic} are over the limit{of_so_many} for a record")
 
 
 class RecordRefusedError(DataError):

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from tidegate.engine.runs import current_run, fence
 from tidegate.engine.stores import Stores
 from tidegate.engine.task import Task, TaskState
 from tidegate.engine.worker import Engine, TaskReport
-from tidegate.errors import LogInUseError, OwnerError, StoreError
+from tidegate.errors import LogInUseError, NotReadyError, OwnerError, StoreError
 from tidegate.exposition import serve_metrics
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
@@ -108,9 +108,13 @@ class Host:
         """Where this worker's API answers, if it has one: set before the start."""
         self.gate = Gate()
         """Passed by all who use topics and tasks."""
+        self.resets = 0
+        """How often it has started anew: what was known of topics before may be wrong."""
         self.reports: list[TaskReport] = []
         self.recovered_keys = KeyCount(0, exact=True)
         self.finished = asyncio.Event()
+        self.undone: Collection[str] = ()
+        """After the stop: tasks whose last work could not be committed. It is done again."""
         self._resources = AsyncExitStack()
         self._stops_answering = AsyncExitStack()
         self._opened = asyncio.Event()
@@ -231,6 +235,7 @@ class Host:
             self._opened.clear()
             await self.engine.drain(self.settings.drain_seconds)
             await self.engine.close_tasks(commit=True)
+            self.undone = self.engine.undone
 
     async def _open_log(self, app: str) -> None:
         """Somebody may hold it for a moment only: a command that looks at it, or a worker that is about to stop."""
@@ -282,8 +287,12 @@ class Host:
 
     async def view(self, service: str, key: bytes | None = None) -> ServiceView:
         await self._opened.wait()
+        definition = self.plan.services[service]
+        for name in (f"{service}.{number}" for number in range(definition.tasks)):
+            if name not in self.tasks:  # what is in it would seem not to exist
+                raise NotReadyError(name, "its state is being restored")
         views = [_view(task) for task in self.tasks.values() if task.definition.name == service]
-        return ServiceView(self.plan.services[service], views, self.clock)
+        return ServiceView(definition, views, self.clock)
 
     async def checkpoint(self, name: str | None = None, *, stop: bool = False, timeout: float | None = None) -> int:
         """Take a checkpoint now; with a name, a savepoint. Returns its number when it is complete. stop: the app stops
@@ -297,6 +306,7 @@ class Host:
         await self._opened.wait()
         async with self.gate.alone():
             await self._interrupt()
+            self.resets += 1
             try:
                 await self.engine.close_tasks(commit=False)
                 emptied = await start_anew(

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _AWAY: Final = 0.2
 """Seconds before a log that could not be reached is tried again."""
+_STOPPED: Final = "the app has stopped before the reply came"
 _UNKNOWN_OUTCOME: Final = (LogUnavailableError, OwnerLostError)
 
 Send = Callable[[TopicPartition, NewRecord], Awaitable[int]]
@@ -129,6 +130,7 @@ class _Replies:
         self._starting: asyncio.Task[None] | None = None
         self._reader: Reader | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._closed = False
         partitions = 1 if plan.replies is None else plan.replies.partitions
         name = "" if plan.replies is None else plan.replies.name
         self._source = TopicPartition(name, random.randrange(partitions))  # noqa: S311  to share the load
@@ -149,11 +151,12 @@ class _Replies:
                 coming.exception()  # so that asyncio does not complain that nobody has looked at it
 
     async def close(self) -> None:
+        self._closed = True
         for task in (self._starting, self._reading):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-        self._fail(LogUnavailableError("the app has stopped before the reply came"))
+        self._fail(LogUnavailableError(_STOPPED))
         if self._reader is not None:
             await self._reader.close()
             self._reader = None
@@ -161,10 +164,15 @@ class _Replies:
     async def _listen(self) -> None:
         """Somebody reads when this returns. Who begins it may be cancelled: the others wait for the same."""
         while self._reading is None or self._reading.done():
+            if self._closed:
+                raise LogUnavailableError(_STOPPED)
             if self._starting is None or self._starting.done():
                 self._starting = asyncio.create_task(self._start_reading())
                 self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
-            await asyncio.shield(self._starting)
+            starting = self._starting
+            await asyncio.wait((starting,))
+            if not starting.cancelled():
+                starting.result()
 
     async def _start_reading(self) -> None:
         if self._reader is None:

@@ -11,9 +11,10 @@ import pytest
 from tidegate import App, Context, ValueState
 from tidegate.control.client import connect
 from tidegate.control.messages import Reset
-from tidegate.errors import LogInUseError, RefusedError, SettingsError
+from tidegate.errors import LogInUseError, RefusedError, ServiceFailedError, SettingsError
 from tidegate.functions.context import TaskInfo
 from tidegate.host import Host
+from tidegate.logs.base import TopicPartition
 
 app = App("hosted")
 words = app.topic("words", value_type=str, partitions=2)
@@ -108,3 +109,27 @@ async def test_a_reset_that_fails_fails_the_worker(tmp_path: Path, monkeypatch: 
     await host.stop()
     monkeypatch.setattr(Broken, "now", False)
     assert await is_free(tmp_path)
+
+
+async def test_a_handler_that_fails_while_it_is_let_end_fails_the_stop(tmp_path: Path) -> None:
+    app, failing = App("late"), asyncio.Event()
+    begun = asyncio.Event()
+    orders = app.topic("orders", value_type=str, partitions=1)
+
+    @app.process(orders)
+    async def waiter(ctx: Context, order: str) -> None:
+        begun.set()
+        await failing.wait()
+        raise ValueError("not that")
+
+    host = Host(app.define, flags={"data": tmp_path})
+    await host.start()
+    run = asyncio.create_task(host.run())
+    await host.outbox.send(TopicPartition("orders", 0), (b"a", b'"tea"', 0, ()))
+    await begun.wait()
+    run.cancel()
+    await asyncio.wait({run})
+    asyncio.get_running_loop().call_later(0.1, failing.set)
+
+    with pytest.raises(ServiceFailedError, match="not that"):
+        await host.stop()

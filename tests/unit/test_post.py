@@ -99,6 +99,23 @@ async def test_whoever_waits_when_the_app_stops_is_told(tmp_path: Path) -> None:
         await asking
 
 
+async def test_so_is_whoever_has_only_begun_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(counting(data=tmp_path)) as app:
+        log, begun = app.host.log, asyncio.Event()
+
+        async def slow(sources: Any) -> Any:
+            begun.set()
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(log, "end_offsets", slow)
+            asking = asyncio.create_task(app.services["counter"].ask("a", Add(1), timeout=60))
+            await begun.wait()
+        await app.host.post.close()
+        with pytest.raises(LogUnavailableError, match="stopped before"):
+            await asking
+
+
 async def test_after_a_reset_actors_know_nothing_and_can_be_asked(tmp_path: Path) -> None:
     async with running(counting(data=tmp_path)) as app:
         counter = app.services["counter"]

@@ -187,7 +187,7 @@ class Coordinator:
         """Step 3."""
         storage = await self._storage()
         name = None if request is None else request.name
-        if name is not None and await self._exists(storage, id_, check_name(name)):
+        if request is not None and name is not None and await self._exists(storage, id_, request, check_name(name)):
             return
         epochs, base = await asyncio.to_thread(lambda: (storage.epochs(), _base(storage)))
         latest = self.ledger.latest
@@ -219,14 +219,20 @@ class Coordinator:
         except CheckpointError as error:
             logger.warning("what checkpoint %d has left behind is not deleted yet: %s", given_up.epoch, error)
 
-    async def _exists(self, storage: CheckpointStorage, id_: str, name: str) -> bool:
-        """Whether there is such a savepoint. If a former leader made it for this request, that is the answer."""
+    async def _exists(self, storage: CheckpointStorage, id_: str, request: Request, name: str) -> bool:
+        """Whether there is such a savepoint. If it was made for this request, and given up although it was complete,
+        that is the answer; but not for who wants the app to stop with it: it has gone on."""
         try:
             manifest = await asyncio.to_thread(storage.manifest, name)
         except CheckpointNotFoundError:
             return False
         if manifest.request != id_:
             raise UsageError(f"there is a savepoint {name!r} already; choose another name, or delete it first")
+        if request.stop:
+            raise UsageError(
+                f"savepoint {name!r} was found to be complete too late to stop with it, and the app goes on; choose "
+                f"another name, or delete it first"
+            )
         await self._answer(id_, Answer(epoch=manifest.epoch))
         return True
 
@@ -268,9 +274,9 @@ class Coordinator:
             async with asyncio.timeout(seconds):
                 manifest = await self._finish(barrier)
         except CheckpointError as error:
-            await self._decide(barrier, reason=str(error))
+            await self._settle(barrier, str(error))  # a storage may have kept the manifest without saying so
         except TimeoutError:
-            await self._settle(barrier, "time is up")  # the manifest may have been put just so
+            await self._settle(barrier, "time is up")  # it may have been put just so
         else:
             await self._complete(barrier, manifest)
 

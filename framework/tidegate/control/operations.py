@@ -129,11 +129,10 @@ class Owner:
 
     async def services(self) -> list[ServiceStatus]:
         async with self._owned.gate.together():
-            ends = await self._owned.log.end_offsets(
-                {source for task in self._owned.tasks.values() for source in task.inputs}
-            )
+            tasks = list(self._owned.tasks.values())  # they come and go meanwhile
+            ends = await self._owned.log.end_offsets({source for task in tasks for source in task.inputs})
             found: dict[str, list[TaskStatus]] = {name: [] for name in self._owned.plan.services}
-            for task in self._owned.tasks.values():
+            for task in tasks:
                 found[task.definition.name].append(_status(task, ends))
                 await asyncio.sleep(0)
         return [ServiceStatus(name, tasks) for name, tasks in found.items()]

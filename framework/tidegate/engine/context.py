@@ -6,6 +6,7 @@ context goes private with it (`part`) and comes back (`rejoin`) when it is done.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from tidegate.codecs import encode_error
@@ -337,16 +338,18 @@ class TaskContext(Context):
 
 
 def own_headers(record: LogRecord) -> Headers:
-    """Those that its sender gave it."""
-    return tuple(header for header in record.headers if header[0] not in (STAMP_HEADER, ORIGIN_HEADER))
+    """Those that its sender gave it. On Kafka one may have no value: that is an empty one here."""
+    ours = (STAMP_HEADER, ORIGIN_HEADER)
+    return tuple((name, value or b"") for name, value in record.headers if name not in ours)
 
 
 def origin_of(record: LogRecord, source: TopicPartition) -> Origin:
-    """Where a record was read; before it was re-keyed, if it was."""
+    """Where a record was read; before it was re-keyed, if it was. A header of that name may also be anybody's."""
     for name, value in record.headers:
         if name == ORIGIN_HEADER:
-            topic, partition, offset = value.decode().rsplit(":", 2)
-            return Origin(topic, int(partition), int(offset))
+            with suppress(ValueError):
+                topic, partition, offset = (value or b"").decode().rsplit(":", 2)
+                return Origin(topic, int(partition), int(offset))
     return Origin(source.topic, source.partition, record.offset)
 
 

@@ -124,7 +124,7 @@ class Dispatcher:
         self.buffered += len(self._chunks[-1].records) - len(records)
         channel = input_.channel
         if channel is not None and records:
-            channel.active_at, channel.idle = self._clock.now(), False
+            channel.active_at, channel.idle = self._clock.monotonic(), False
 
     def tick(self, now: int, monotonic: float) -> None:
         """The clock has moved."""

@@ -6,19 +6,25 @@ Between two looks nearly every record has a stamp that was seen before; that is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tidegate.engine.context import STAMP_HEADER
 from tidegate.logs.base import Headers, LogRecord
 
 __all__ = ("EpochScan", "epoch_of")
 
+_DIGITS: Final = 19
+"""No epoch has so many."""
+
 
 def epoch_of(headers: Headers, prefix: bytes) -> int | None:
-    """The epoch in which a record was sent. None: another app or run has sent it, or somebody outside."""
+    """The epoch in which a record was sent. None: another app or run has sent it, or somebody outside, who may also
+    have written what only looks like a stamp."""
     for name, value in headers:
         if name == STAMP_HEADER:
-            stamp = bytes(value)
-            return int(stamp.rpartition(b"|")[2]) if stamp.startswith(prefix) else None
+            stamp = bytes(value or b"")
+            epoch = stamp.rpartition(b"|")[2]
+            return int(epoch) if stamp.startswith(prefix) and epoch.isdigit() and len(epoch) < _DIGITS else None
     return None
 
 
@@ -63,5 +69,5 @@ class EpochScan:
         else:
             epoch = None
         if headers[-1][0] == STAMP_HEADER and len(self._known) < 10_000:
-            self._known.add(bytes(headers[-1][1]))
+            self._known.add(bytes(headers[-1][1] or b""))
         return epoch

@@ -147,17 +147,32 @@ def read_letter(service: str, messages: Mapping[str, MessageDefinition], record:
     idempotency_key, digest = headers.get(IDEMPOTENCY_HEADER), ""
     if idempotency_key is not None:
         digest = blake2b(name.encode() + b"\0" + record.value, digest_size=12).hexdigest()
-    key = None if idempotency_key is None else idempotency_key.decode()
-    return Letter(name, message, definition.reply, key, digest, address_of(record))
+    return Letter(name, message, definition.reply, _key_in(idempotency_key), digest, address_of(record))
+
+
+def _key_in(header: bytes | None) -> str | None:
+    try:
+        return None if header is None else header.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the idempotency key of a message is not text: {error}") from error
 
 
 def address_of(record: LogRecord) -> Address | None:
-    """Where the sender of a record wants a reply; also of one that cannot be read otherwise."""
+    """Where the sender of a record wants a reply; also of one that cannot be read otherwise. What is no address is
+    nobody's who could wait."""
     for name, content in record.headers:
         if name == REPLY_TO_HEADER:
-            partition, asker, number = content.decode().split("|")
-            return Address(int(partition), asker, int(number))
+            return _address_in(content or b"")
     return None
+
+
+def _address_in(header: bytes) -> Address | None:
+    try:
+        partition, asker, number = header.decode().split("|")
+        address = Address(int(partition), asker, int(number))
+    except ValueError:
+        return None
+    return address if address.partition >= 0 else None
 
 
 # ----------------------------------------------------------------------------------------------------------- replies

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tidegate.engine.environment import Environment
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.engine.recovery import Recovered
-from tidegate.engine.task import Task
+from tidegate.engine.task import Task, TaskState
 from tidegate.errors import DataError, FencedError, LogUnavailableError, OffsetOutOfRangeError
 from tidegate.faults import fault_point
 from tidegate.logs.base import TopicPartition
@@ -55,6 +55,8 @@ class _Keeper:
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     work: asyncio.Task[None] | None = None
     running: bool = False
+    ending: bool = False
+    """The task was taken away, or is to end."""
 
 
 class Roster:
@@ -77,6 +79,8 @@ class Roster:
         self._changed = asyncio.Event()
         self.failure: BaseException | None = None
         """What no new opening mends: it ends the worker."""
+        self.undone: set[str] = set()
+        """Tasks that were stopped with work that is not committed: it is done again."""
 
     # -- following the assignment ------------------------------------------------------------------------------------
     async def start(self) -> list[TaskReport]:
@@ -116,10 +120,10 @@ class Roster:
     async def reconcile(self) -> None:
         """Begin to open what is ours, give up what is not. Neither is waited for, but nothing is opened twice."""
         owned = {plan.id: plan for task, plan in self._plans.items() if task in self._membership.owned}
-        lost = [keeper for name, keeper in self._keepers.items() if name not in owned]
-        if lost:
-            logger.info("taken over by others: %s", _names(keeper.plan.id for keeper in lost))
-            await self._end(lost)
+        gone = [keeper for name, keeper in self._keepers.items() if keeper.ending or name not in owned]
+        if lost := [keeper.plan.id for keeper in gone if not keeper.ending]:
+            logger.info("taken over by others: %s", _names(lost))
+        await self._end(gone)
         new = [plan for name, plan in owned.items() if name not in self._keepers]
         if new and not isinstance(self._membership, Alone):  # who has no others need not say what is whose
             logger.info("assigned: %s", _names(plan.id for plan in new))
@@ -132,6 +136,9 @@ class Roster:
     async def stop(self, *, commit: bool) -> None:
         """Close the tasks, with what is finished committed or not, and leave the group."""
         self._commit_at_end = commit
+        if commit:  # what tasks have lost that are about to be opened again is done again, too
+            opened = (keeper for keeper in self._keepers.values() if keeper.opened.done() and not keeper.ending)
+            self.undone = {keeper.plan.id for keeper in opened if not keeper.running}
         known = self.failure
         try:
             await self._end(list(self._keepers.values()))
@@ -141,11 +148,16 @@ class Roster:
             raise self.failure
 
     async def _end(self, keepers: Iterable[_Keeper]) -> None:
+        """If this is cancelled, they end all the same: who is cancelled twice does not commit what it has finished.
+        Whoever comes next waits for them."""
         keepers = list(keepers)
         works = [keeper.work for keeper in keepers if keeper.work is not None]
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
+        for keeper in keepers:
+            if keeper.work is not None and not keeper.ending:
+                keeper.work.cancel()
+            keeper.ending = True
+        if works:
+            await asyncio.wait(works)
         for keeper in keepers:
             keeper.opened.cancel()
             self._keepers.pop(keeper.plan.id, None)
@@ -226,15 +238,25 @@ class Roster:
             if keeper.running:
                 keeper.running = False
                 self._leave(task)
+            raised = task.state is TaskState.FAILED  # by the engine, which ends with it
             try:
                 fault_point("task.closing")
                 await task.close(commit=self._commit_at_end)
-                failure = task.dispatcher.failure  # of a commit that was under way
+                failure = task.dispatcher.failure  # of a commit that was under way, or of a handler that was let end
             except (*MENDABLE, DataError) as error:
                 failure = error
-            if failure is not None and self._commit_at_end:
-                logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, failure)
+            if failure is not None and self._commit_at_end and not raised:
+                self._lose(task, failure)
+            elif task.dispatcher.handled:  # by a handler that has ended since the last commit that could be made
+                self.undone.add(task.plan.id)
             raise
+
+    def _lose(self, task: Task, failure: BaseException) -> None:
+        """It could not commit its last work. What would have ended the worker a moment earlier still does."""
+        if not isinstance(failure, (*MENDABLE, DataError)):
+            raise failure
+        self.undone.add(task.plan.id)
+        logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, failure)
 
     async def _regain(self, plan: TaskPlan, generation: int) -> None:
         """Wait until the group has assigned the task since it was opened, or says that it still is ours. If it has

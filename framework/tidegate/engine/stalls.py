@@ -39,23 +39,25 @@ class Stalls:
     def __init__(self, patience: float) -> None:
         """`patience`: seconds for which an input may stand still."""
         self._patience = patience
-        self._watched: dict[TopicPartition, _Watched] = {}
+        self._watched: dict[tuple[str, TopicPartition], _Watched] = {}
+        """By task: several services may read the same, each from where it is."""
 
     def __bool__(self) -> bool:
         return any(watched.healed for watched in self._watched.values())
 
     def stalled(self, task: Task) -> bool:
-        return any(source in self._watched and self._watched[source].healed for source in task.inputs)
+        seen = (self._watched.get((task.plan.id, source)) for source in task.inputs)
+        return any(watched is not None and watched.healed for watched in seen)
 
     def look(self, task: Task, ends: Mapping[TopicPartition, int], monotonic: float) -> list[Stall]:
         """Those of the task's inputs that something must be done about now."""
-        waiting = task.full or task.dispatcher.buffered > 0
+        waiting = task.full or task.ahead > 0
         found = []
         for source, input_ in task.inputs.items():
             position, end = input_.position, ends.get(source, 0)
-            watched = self._watched.get(source)
+            watched = self._watched.get((task.plan.id, source))
             if waiting or position >= end or watched is None or watched.position != position:
-                self._watched[source] = _Watched(position=position, since=monotonic)
+                self._watched[task.plan.id, source] = _Watched(position=position, since=monotonic)
             elif monotonic - watched.since >= self._patience:
                 seconds = self._patience * (watched.healed + 1)
                 found.append(
@@ -67,4 +69,4 @@ class Stalls:
 
     def forget(self, task: Task) -> None:
         for source in task.inputs:
-            self._watched.pop(source, None)
+            self._watched.pop((task.plan.id, source), None)

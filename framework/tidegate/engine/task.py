@@ -191,11 +191,14 @@ class Task:
         return bool(self._carried)
 
     @property
+    def ahead(self) -> int:
+        """Records that were read and not yet taken up."""
+        return self.dispatcher.buffered + (0 if self._steps is None else len(self._steps))
+
+    @property
     def full(self) -> bool:
         """Enough is read ahead, or waits for handlers."""
-        waiting = self.dispatcher.buffered + self.dispatcher.unfinished
-        if self._steps is not None:
-            waiting += len(self._steps)
+        waiting = self.ahead + self.dispatcher.unfinished
         if self._sender is not None:
             waiting += self._sender.backlog
         return waiting >= self._settings.buffer_records
@@ -225,7 +228,7 @@ class Task:
         """The clock has moved: timers, repetitions, idleness, progress."""
         self.dispatcher.tick(now, monotonic)
         self.epochs.tick()
-        self.timekeeper.tick(now)
+        self.timekeeper.tick(monotonic)
 
     @property
     def ready(self) -> bool:
@@ -240,10 +243,14 @@ class Task:
     def run(self) -> None:
         """A slice of handlers."""
         started = thread_time()
-        if self._steps is None:
-            self.dispatcher.run(self._settings.slice_ms / 1000)
-        else:
-            self._step(self._steps)
+        try:
+            if self._steps is None:
+                self.dispatcher.run(self._settings.slice_ms / 1000)
+            else:
+                self._step(self._steps)
+        except BaseException:
+            self.state = TaskState.FAILED
+            raise
         self._environment.metrics.slices.observe(thread_time() - started)
         self.raise_failure()
 

@@ -73,14 +73,16 @@ class Timekeeper:
         return None if input_ is None else input_.position
 
     # -- from outside ------------------------------------------------------------------------------------------------
-    def tick(self, now: int) -> None:
+    def tick(self, monotonic: float) -> None:
         """The clock has moved: what was told may count now, and partitions may have been silent for long enough."""
         self._take_in()
-        self.silent = [
-            source
-            for source, channel in self._time.outside.items()
-            if channel.silent(now) and not channel.idle and channel.watermark < MAX_TIME and self._caught_up(source)
-        ]
+        self.silent = [source for source in self._time.outside if self._is_silent(source, monotonic)]
+
+    def _is_silent(self, source: TopicPartition, monotonic: float) -> bool:
+        channel = self._time.outside[source]
+        if not channel.silent(monotonic) or channel.idle or channel.watermark >= MAX_TIME:
+            return False
+        return self._caught_up(source)
 
     def _caught_up(self, source: TopicPartition) -> bool:
         if self._carried or self._dispatcher.buffered:
@@ -88,9 +90,11 @@ class Timekeeper:
         return self._inputs[source].handled == self._inputs[source].position
 
     def let_idle(self, sources: Iterable[TopicPartition]) -> None:
-        """These partitions are silent, and everything in them is read."""
+        """These partitions are silent, and everything in them was read when the log was asked: since then something
+        may have come."""
         for source in sources:
-            self._time.outside[source].idle = True
+            if self._is_silent(source, self._clock.monotonic()):
+                self._time.outside[source].idle = True
         self._dispatcher.time_moved()
 
     def finish_input(self, source: TopicPartition) -> None:

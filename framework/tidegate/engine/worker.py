@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 
@@ -43,6 +44,8 @@ _AWAY_SECONDS = 0.5
 """How long to wait before a log that could not be reached is asked again."""
 _LAST_SECONDS = 2.0
 """How long that may take when a worker stops."""
+_ANSWER_SECONDS = 0.05
+"""How long the work waits for the log's answer to a question of its own."""
 _TURNS = 20
 """Turns of the loop in which a handler ends that has nothing to wait for any more."""
 
@@ -79,6 +82,8 @@ class Engine:
         self._bounded = BoundedRun(plan, log, self.tasks)
         self.watch = Watch(plan, log, settings, self.clock, self.tasks, self._feeds, self.wake)
         self._awake = asyncio.Event()
+        self._asking: dict[str, asyncio.Future[None]] = {}
+        """By task: the log is asked whether its silent partitions are read to their ends."""
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
     async def start(self) -> list[TaskReport]:
@@ -151,6 +156,14 @@ class Engine:
             self._bounded.ends = {}
             self._feeds.clear()
             self.tasks.clear()
+            for asking in self._asking.values():
+                asking.cancel()
+            self._asking.clear()
+
+    @property
+    def undone(self) -> Collection[str]:
+        """Tasks that were closed without what they had finished being committed: it is done again."""
+        return self._roster.undone
 
     async def drain(self, seconds: float) -> None:
         """Let the handlers that are under way end, for so long at most. Nothing new is begun: `run` has ended."""
@@ -266,7 +279,17 @@ class Engine:
         return True
 
     async def _let_idle(self, task: Task) -> None:
-        """Silent partitions no longer hold time back, unless the log has something that nobody has read yet."""
+        """Silent partitions no longer hold time back, unless the log has something that nobody has read yet. If it does
+        not answer soon, it does so beside the others' work: a broker that is away must not hold that up."""
+        asking = self._asking.get(task.plan.id)
+        if asking is None:
+            asking = self._asking[task.plan.id] = asyncio.ensure_future(self._ask_for_idle(task))
+            await asyncio.wait((asking,), timeout=_ANSWER_SECONDS)
+        if asking.done():
+            self._asking.pop(task.plan.id, None)
+            asking.result()
+
+    async def _ask_for_idle(self, task: Task) -> None:
         try:
             ends = await self.log.end_offsets(task.timekeeper.silent)
         except LogUnavailableError:

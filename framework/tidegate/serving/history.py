@@ -121,7 +121,7 @@ class History:
         self._fetching: dict[_Known, asyncio.Task[_Kept]] = {}
         self._threads = ThreadPoolExecutor(_AT_ONCE, "as-of")
         self._taking: set[asyncio.Task[int]] = set()
-        self._cleared = False
+        self._cleared, self._clearing = False, asyncio.Lock()
 
     async def close(self) -> None:
         begun = [*self._taking, *self._fetching.values()]
@@ -219,9 +219,10 @@ class History:
         return fetching
 
     async def _download(self, known: _Known, reader: CheckpointReader, task: TaskSnapshot) -> _Kept:
-        if not self._cleared:  # a worker that was killed has left some
-            self._cleared = True
-            await self._in_thread(shutil.rmtree, self._directory, True)
+        async with self._clearing:  # whoever comes meanwhile would lose its own
+            if not self._cleared:  # a worker that was killed has left some
+                await self._in_thread(shutil.rmtree, self._directory, True)
+                self._cleared = True
         directory = self._directory / f"{reader.manifest.epoch}-{reader.manifest.id}-{task.task}"
         kept = self._open[known] = _Kept(await self._in_thread(reader.open_store, task, directory), directory)
         return kept

@@ -35,6 +35,8 @@ class TopicSender:
         self._host = host
         self._makers: dict[str, RecordMaker] = {}
         self._requests: Requests | None = None
+        self._resets = host.resets
+        """As of when the requests were known."""
 
     async def send(self, topic: str, lines: Sequence[bytes], *, body: bytes, key: str | None) -> Sent:
         """All records or none. `lines`: each a JSON object with value, and perhaps key, timestamp and headers; `key`:
@@ -43,18 +45,26 @@ class TopicSender:
         host = self._host
         async with host.gate.together():
             if key is not None:
-                if self._requests is None:
-                    self._requests = Requests(host.log, host.plan.app, host.clock)
-                done = await self._requests.write(key, f"{topic}\n".encode() + body, records)
+                done = await (await self._known_requests()).write(key, f"{topic}\n".encode() + body, records)
                 topics = {name: dict(reached) for name, reached in done.positions.items()}
                 return Sent(records=len(lines), position=Position(host.engine.run_id, {}, topics), again=done.again)
             ends = await host.outbox.send_together(records)
         reached = {source.partition: end for source, end in ends.items()}
         return Sent(records=len(lines), position=Position(host.engine.run_id, {}, {topic: reached}))
 
+    async def _known_requests(self) -> Requests:
+        """What was carried out before a reset is looked up anew: it may be gone, and the records with it."""
+        host = self._host
+        if self._resets != host.resets:
+            await self.close()
+        if self._requests is None:
+            self._requests, self._resets = Requests(host.log, host.plan.app, host.clock), host.resets
+        return self._requests
+
     async def close(self) -> None:
-        if self._requests is not None:
-            await self._requests.close()
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            await requests.close()
 
     def _records(self, topic: str, lines: Sequence[bytes]) -> dict[TopicPartition, list[NewRecord]]:
         maker = self._maker(topic)

@@ -38,14 +38,14 @@ class OutsideChannel:
     idle_ms: int | None
     watermark: int = MIN_TIME
     idle: bool = False
-    active_at: int | None = None
-    """When the last record came, by the clock; None: not looked at yet."""
+    active_at: float | None = None
+    """When the last record came, in seconds that no clock's being set changes; None: not looked at yet."""
 
-    def silent(self, now: int) -> bool:
-        """Nothing came for the idle time. A clock that was set back starts the wait anew."""
-        if self.active_at is None or now < self.active_at:
-            self.active_at = now
-        return self.idle_ms is not None and now - self.active_at >= self.idle_ms
+    def silent(self, monotonic: float) -> bool:
+        """Nothing came for the idle time."""
+        if self.active_at is None:
+            self.active_at = monotonic
+        return self.idle_ms is not None and 1000 * (monotonic - self.active_at) >= self.idle_ms
 
 
 @dataclass(kw_only=True)

@@ -119,6 +119,18 @@ def test_a_bounded_run_of_several_processes_comes_to_its_end(project: KafkaProje
     assert len(project.json("state", "list", "hello.py", "pad", "last")) == 20
 
 
+def test_a_savepoint_that_stops_the_app_ends_all_and_none_is_started_again(project: KafkaProject) -> None:
+    worker = start(project, 2)
+    project.greet(["ann"])
+    project.counted(1)
+
+    project.run("savepoint", "create", "hello.py", "final", "--stop")
+
+    assert worker.wait() == 0
+    assert "starting it again" not in worker.output
+    assert "all 2 processes have ended" in worker.output
+
+
 def test_when_the_first_process_is_killed_the_others_stop_by_themselves(project: KafkaProject) -> None:
     worker = start(project, 2)
     orphans = children(worker)

@@ -10,8 +10,11 @@ from typing import Annotated, Any
 import pytest
 
 from tidegate import App, Context, Default, ValueState
+from tidegate.checkpoints.manifest import Manifest
 from tidegate.checkpoints.requesting import request_checkpoint
+from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
+from tidegate.errors import CheckpointFailedError, CheckpointStorageError
 from tidegate.testing import AppHarness
 
 gates: list[asyncio.Event] = []
@@ -121,6 +124,24 @@ def test_one_that_does_not_end_is_not_waited_for_for_ever(harness: AppHarness) -
     assert (handled(harness, "k"), handled(harness, "other")) == (1, 1)
 
 
+def test_one_that_ends_too_late_for_it_is_not_said_to_be_committed(harness: AppHarness) -> None:
+    harness.send("events", "wait", key="k", settle=False)
+    harness.settle(wait=False)
+    (busy,) = (name for name, task in harness.engine.tasks.items() if task.dispatcher.waiting_for_handlers)
+    asking = stop(harness)
+    drive(harness, asking, 50)
+    harness.clock.advance(31)
+    drive(harness, asking)
+
+    async def end() -> None:
+        gates[0].set()
+        await harness.engine.drain(5)
+        await harness.engine.close_tasks(commit=True)
+
+    harness.run(end())
+    assert set(harness.engine.undone) == {busy}
+
+
 def test_if_it_fails_the_app_goes_on(harness: AppHarness) -> None:
     harness.send("events", "a", key="k")
     for task in harness.engine.tasks.values():
@@ -138,3 +159,51 @@ def test_if_it_fails_the_app_goes_on(harness: AppHarness) -> None:
     harness.run(give_up())
     harness.settle()
     assert handled(harness, "k") == 2
+
+
+class LostAnswers:
+    """A storage that keeps a manifest, and does not say so; and then perhaps does not find it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, unreadable: int = 0) -> None:
+        self.lost, self._unreadable = 0, unreadable
+        put, manifest = CheckpointStorage.put_manifest, CheckpointStorage.manifest
+
+        def put_and_fail(storage: CheckpointStorage, made: Manifest) -> None:
+            put(storage, made)
+            self.lost += 1
+            raise CheckpointStorageError(storage.url, "the connection was lost")
+
+        def not_yet(storage: CheckpointStorage, id_: str | int) -> Manifest:
+            if self.lost and self._unreadable:
+                self._unreadable -= 1
+                raise CheckpointStorageError(storage.url, "it does not answer")
+            return manifest(storage, id_)
+
+        monkeypatch.setattr(CheckpointStorage, "put_manifest", put_and_fail)
+        monkeypatch.setattr(CheckpointStorage, "manifest", not_yet)
+
+
+def test_one_that_is_complete_although_the_storage_did_not_say_so_stops_the_app(
+    harness: AppHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LostAnswers(monkeypatch)
+    harness.send("events", "a", key="k")
+    asking = stop(harness)
+    drive(harness, asking)
+
+    assert storage.lost == 1
+    assert harness.run(asyncio.wait_for(asking, 1)) > 0
+    assert harness.engine._listening.stopped
+
+
+def test_nobody_is_told_that_the_app_has_stopped_if_it_goes_on(
+    harness: AppHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LostAnswers(monkeypatch, unreadable=1)
+    harness.send("events", "a", key="k")
+    asking = stop(harness)
+    drive(harness, asking)
+
+    assert not harness.engine._listening.stopped
+    with pytest.raises(CheckpointFailedError, match="the app goes on"):
+        harness.run(asyncio.wait_for(asking, 1))

@@ -21,7 +21,14 @@ from tidegate.control.client import Connection, connect
 from tidegate.control.messages import MOST_BYTES, Append, Entries, Goodbye, Hello, Reset, Topics, encode
 from tidegate.control.operations import Owner
 from tidegate.control.server import ControlServer
-from tidegate.errors import OwnerLeftError, OwnerLostError, OwnerSilentError, RefusedError
+from tidegate.errors import (
+    LogUnavailableError,
+    NotReadyError,
+    OwnerLeftError,
+    OwnerLostError,
+    OwnerSilentError,
+    RefusedError,
+)
 
 app = App("counted")
 words = app.topic("words", value_type=str, partitions=2)
@@ -63,6 +70,34 @@ async def test_records_are_appended_and_state_is_seen(tmp_path: Path) -> None:
         assert (status.partitions, status.ends) == (2, [3, 0])
         (service,) = await connection.services()
         assert ([task.lag for task in service.tasks], service.tasks[0].state) == ([0, 0], "running")
+
+
+async def test_services_are_told_of_while_a_task_fails_and_is_opened_again(tmp_path: Path) -> None:
+    async with running(app, tmp_path) as host:
+        telling = asyncio.create_task(Owner(host).services())
+        await asyncio.sleep(0)
+        task = host.tasks["counter.1"]
+        task.dispatcher.failure = LogUnavailableError("it is away")
+        assert host.engine._roster.mends(task)
+
+        (service,) = await telling
+
+        assert [task.number for task in service.tasks] == [0, 1]
+
+
+async def test_state_is_not_told_of_without_a_task_that_is_being_opened_again(tmp_path: Path) -> None:
+    async with running(app, tmp_path) as host, connected(tmp_path) as connection:
+        await connection.append("words", [(0, b"b", b'"x"', 1, []), (1, b"d", b'"x"', 1, [])])
+        await until({b"b": b"1", b"d": b"1"}, connection)
+        task = host.tasks["counter.1"]
+        task.dispatcher.failure = LogUnavailableError("it is away")
+        assert host.engine._roster.mends(task)
+
+        with pytest.raises(NotReadyError, match=r"counter\.1"):
+            await Owner(host).entries(Entries("counter", "count"))
+
+        await host.engine._roster.settled()
+        await until({b"b": b"1", b"d": b"1"}, connection)
 
 
 async def test_a_reset_forgets_and_begins_again(tmp_path: Path) -> None:

@@ -135,6 +135,27 @@ def test_a_rejection_undoes_the_handler_and_reaches_the_asker_whatever_the_polic
             assert harness.ask("account", "ann", Balance()) == 10
 
 
+@pytest.mark.parametrize("address", [b"junk", b"a|b|c", b"-1|asker|1", b"\xff|asker|1"])
+def test_a_message_whose_address_is_none_is_handled_and_nobody_gets_the_reply(address: bytes) -> None:
+    headers = [("tidegate-message", b"Deposit"), ("tidegate-reply-to", address)]
+    with AppHarness(bank()) as harness:
+        harness.send_raw("bank.account.mailbox", key=b"ann", value=b'{"amount":1}', headers=headers)
+        harness.send_raw("bank.account.mailbox", key=b"ann", value=b"junk", headers=headers)
+
+        assert harness.ask("account", "ann", Balance()) == 1
+        assert len(harness.records("bank.account.dead-letters")) == 1
+
+
+def test_a_message_whose_idempotency_key_is_not_text_cannot_be_read() -> None:
+    headers = [("tidegate-message", b"Deposit"), ("tidegate-idempotency-key", b"\xff")]
+    with AppHarness(bank()) as harness:
+        harness.tell("account", "ann", Deposit(10))
+        harness.send_raw("bank.account.mailbox", key=b"ann", value=b'{"amount":1}', headers=headers)
+
+        assert harness.ask("account", "ann", Balance()) == 10
+        assert len(harness.records("bank.account.dead-letters")) == 1
+
+
 @pytest.mark.parametrize("policy", [SKIP, DEAD_LETTER])
 def test_whoever_asked_gets_the_error_of_a_handler_that_is_given_up(policy: ErrorPolicy) -> None:
     with AppHarness(bank(policy)) as harness:

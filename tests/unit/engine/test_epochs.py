@@ -45,6 +45,12 @@ def test_records_from_outside_and_of_other_runs_have_no_epoch() -> None:
     assert [epoch_of(found.headers, PREFIX) for found in others] == [None] * 4
 
 
+def test_what_only_looks_like_a_stamp_has_no_epoch() -> None:
+    for stamp in (b"app|1|", b"app|1|task.0|x", b"app|1|task.0|-1", b"app|1|task.0|" + b"9" * 5000, b""):
+        assert epoch_of(record(0, stamp).headers, PREFIX) is None
+        assert list(EpochScan("app", "1").parts([record(0, stamp)])) == [(0, 0, 1)]
+
+
 def test_own_headers_beside_the_stamp_change_nothing() -> None:
     assert epoch_of(record(0, b"app|1|t.0|5", ("own", b"x")).headers, PREFIX) == 5
 

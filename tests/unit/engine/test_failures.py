@@ -167,6 +167,38 @@ def test_a_dead_letter_is_committed_with_the_position_behind_its_record() -> Non
         assert calls == ["direct", "direct"]
 
 
+@pytest.mark.parametrize("value", [b"junk", b"a:b:c", b"\xff:1:2"])
+def test_a_header_that_only_looks_like_ours_is_in_nobodys_way(value: bytes) -> None:
+    with Bench(handle, service={"errors": DEAD_LETTER}) as bench:
+        bench.send_raw("events", key=b"a", value=b'"text"', headers=[("tidegate-origin", value)])
+
+        (letter,) = bench.records("bench.service.dead-letters")
+        headers = dict(letter.headers)
+        assert (headers["origin-topic"], headers["origin-offset"]) == (b"events", b"0")
+
+
+async def keep(ctx: Context, event: int, kept: ValueState[int]) -> None:
+    kept.value = event + 0  # text fails
+
+
+@pytest.mark.parametrize("options", [{}, {"key_by": lambda _: "a"}])
+def test_neither_is_a_header_without_a_value_which_kafka_has(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Bench(keep, service={"errors": DEAD_LETTER, **options}) as bench:
+        with monkeypatch.context() as lenient:
+            lenient.setattr("tidegate.testing.log.check_size", lambda *_: None)
+            headers: Any = [("trace", None), ("tidegate-origin", None)]
+            bench.send_raw("events", key=b"a", value=b"1", headers=headers, settle=False)
+            bench.send_raw("events", key=b"a", value=b'"text"', headers=headers, settle=False)
+        bench.settle()
+
+        assert bench.value("kept", "a") == 1
+        (letter,) = bench.records("bench.service.dead-letters")
+        assert letter.value == b'"text"'
+        assert dict(letter.headers)["trace"] == b""
+
+
 def test_several_bad_records_in_a_row_all_become_dead_letters() -> None:
     with bench(DEAD_LETTER) as b:
         for number in range(3):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate import App, Context, ValueState
+from tidegate.engine.committed import read_committed
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
 from tidegate.engine.worker import Engine
@@ -74,6 +75,8 @@ class FlakyLog(MemoryLog):
         self.lose_answers = 0
         self.refuse = 0
         self.lost = 0
+        self.slow: asyncio.Event | None = None
+        """Appends wait for it."""
 
     async def writer(self, transactional_id: str | None = None) -> MemoryWriter:
         writer = await super().writer(transactional_id)
@@ -82,6 +85,8 @@ class FlakyLog(MemoryLog):
         append = writer.append
 
         async def flaky(*arguments: Any) -> Any:
+            if self.slow is not None:
+                await self.slow.wait()
             if self.refuse > 0:
                 self.refuse -= 1
                 raise LogUnavailableError("the broker is away")
@@ -316,6 +321,101 @@ async def test_a_task_is_given_up_while_it_is_being_opened() -> None:
     assert not world.engines[1]._roster.unsettled_names()
     world.log.refuse = 0
 
+    await world.drain()
+    assert await world.results() == world.expected()
+    await world.stop()
+
+
+async def test_what_cannot_be_committed_when_a_worker_stops_is_told() -> None:
+    world = World()
+    await world.start()
+    await world.send(10)
+    await world.work(0, 2, commits=False)
+    busy = {name for name, task in world.engines[0].tasks.items() if task.uncommitted}
+    world.log.refuse = 10**6
+
+    await world.engines[0].close_tasks(commit=True)
+
+    assert busy
+    assert set(world.engines[0].undone) == busy
+    await world.stop()
+
+
+async def test_so_is_what_tasks_have_lost_that_are_being_opened_again() -> None:
+    world = World()
+    await world.start()
+    await world.send(10)
+    world.log.refuse = 10**6
+    await world.work(0, 2, commits=True)
+    lost = world.engines[0]._roster.unsettled_names()
+
+    await world.engines[0].close_tasks(commit=True)
+
+    assert lost
+    assert set(world.engines[0].undone) == lost
+    await world.stop()
+
+
+async def test_a_worker_that_stops_in_order_has_left_nothing_undone() -> None:
+    world = World()
+    await world.start()
+    await world.send(10)
+    await world.work(0, 2, commits=False)
+
+    await world.engines[0].close_tasks(commit=True)
+
+    assert not world.engines[0].undone
+    await world.stop()
+
+
+async def _give_up(world: World, task: int) -> str:
+    """Worker 0 is told that this is another's, and told to stop while it commits what it has of it."""
+    world.log.slow = asyncio.Event()
+    world.move(task, 1)
+    world.places[0].learn()
+    before = set(world.engines[0].tasks)
+    giving_up = asyncio.create_task(world.engines[0]._roster.reconcile())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    giving_up.cancel()
+    await asyncio.gather(giving_up, return_exceptions=True)
+    (name,) = before - set(world.engines[0].tasks)
+    return name
+
+
+async def test_a_worker_that_stops_while_a_task_is_taken_away_commits_what_that_has_done() -> None:
+    world = World()
+    await world.start()
+    await world.send(20)
+    await world.work(0, 2, commits=False)
+    name = await _give_up(world, 0)
+    assert world.log.slow is not None
+    asyncio.get_running_loop().call_later(0.05, world.log.slow.set)
+
+    await world.engines[0].close_tasks(commit=True)
+
+    plans = [plan for plan in world.engines[0].plan.tasks if plan.id == name]
+    committed, ends = await read_committed(world.log, plans)
+    assert min(ends.values()) > 0
+    assert committed[name].lag(ends) == 0
+    assert not world.engines[0].undone
+    await world.stop()
+
+
+async def test_a_task_that_comes_back_while_it_is_given_up_is_opened_again() -> None:
+    world = World()
+    await world.start()
+    await world.send(20)
+    await world.work(0, 2, commits=False)
+    name = await _give_up(world, 0)
+    assert world.log.slow is not None
+    world.move(0, 0)
+    world.log.slow.set()
+
+    await world.tell(0)
+
+    await _opened(world, 0)
+    assert name in world.engines[0].tasks
     await world.drain()
     assert await world.results() == world.expected()
     await world.stop()

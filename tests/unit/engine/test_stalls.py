@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support import Bench
-from tidegate import Context, ValueState
+from tests.unit.engine.test_caution import picky_log
+from tidegate import SKIP, App, Context, ValueState
 from tidegate.logs.base import Batch
+from tidegate.testing import AppHarness
 
 
 class DeafReader:
@@ -94,3 +96,51 @@ def test_a_task_that_has_enough_to_do_does_not_stand_still(caplog: pytest.LogCap
         assert "nothing comes" not in caplog.text
         bench.call(gate.set)
         bench.settle()
+
+
+def test_one_of_two_services_that_read_the_same_stands_still(caplog: pytest.LogCaptureFixture) -> None:
+    app = App("two", stall_seconds=10.0, partitions=1)
+    events = app.topic("events")
+    app.process(events, name="one")(count)
+    app.process(events, name="other")(count)
+
+    with AppHarness(app) as harness:
+        harness.run(harness.engine._feeds["one"].renew(DeafReader(harness.log.reader())))
+        harness.send(events, 0, key="a")
+        for seconds in (0, 9, 2):
+            harness.clock.advance(seconds)
+            harness.run(harness.engine.watch.measure())
+
+        assert "one.0: nothing comes from events[0]" in caplog.text
+        assert "other.0: nothing comes" not in caplog.text
+        harness.settle()
+        assert harness.state("one", "seen", "a") == 1
+
+
+def test_a_handler_that_waits_in_a_task_that_goes_on_with_caution_is_let_wait(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, begun = asyncio.Event(), list[str]()
+
+    async def wait(ctx: Context, event: str) -> None:
+        begun.append(event)
+        ctx.emit(event)
+        if event == "slow" and begun.count("bad"):
+            await gate.wait()
+
+    with Bench(wait, service={"errors": SKIP}, app={"stall_seconds": 10.0, "partitions": 1}) as bench:
+        with picky_log(monkeypatch):
+            bench.send_many(bench.events, ["slow", "bad", "last"], key=str, settle=False)
+            bench.settle(wait=False)
+            task = bench.engine.tasks["service.0"]
+            assert task._steps is not None, "it goes on with caution"
+            for _ in range(3):
+                bench.clock.advance(11)
+                bench.run(bench.engine.watch.measure())
+                bench.settle(wait=False)
+
+            assert "nothing comes" not in caplog.text
+            assert bench.engine.tasks["service.0"] is task
+            bench.call(gate.set)
+            bench.settle()
+        assert [record.value for record in bench.records(bench.out)] == ["slow", "last"]

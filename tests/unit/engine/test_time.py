@@ -301,6 +301,22 @@ def test_a_sender_that_tells_its_last_time_and_its_silence_at_once_is_heard() ->
         assert harness.watermark(second) == 4999
 
 
+def test_a_clock_that_is_set_forward_or_back_makes_nothing_idle_earlier_or_later() -> None:
+    app, start, second = two_steps(watermark=Monotonic(idle_after=60), partitions=2)
+    with AppHarness(app) as harness:
+        zero, one = keys_of(2)
+        harness.send(start, 1, key=zero, timestamp=1000)
+        harness.send(start, 1, key=one, timestamp=100)
+        harness.advance(seconds=30)
+        harness.send(start, 1, key=zero, timestamp=2000)
+        for seconds in (3600, -7200):
+            harness.clock.jump(seconds)
+            harness.advance(seconds=1)
+            assert harness.watermark(second) == 99
+        harness.advance(seconds=29)
+        assert harness.watermark(second) == 1999
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_time_does_not_depend_on_which_partition_falls_silent_first(order: tuple[int, int]) -> None:
     app = App("app", watermark=Monotonic(idle_after=60))
@@ -349,6 +365,69 @@ def test_a_partition_with_unread_records_is_not_idle() -> None:
         reader.resume([TopicPartition("left", 0)])
         harness.settle()
         assert seen[2:] == [("newer", False), ("waiting", False)]
+
+
+def test_a_partition_whose_record_comes_while_the_log_is_asked_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("app", watermark=Monotonic(idle_after=60))
+    left, right = app.topic("left"), app.topic("right")
+
+    @app.process(left, right)
+    async def service(ctx: Context, event: Any) -> None:
+        seen.append((event, ctx.late))
+
+    with AppHarness(app) as harness:
+        harness.send(left, "old", key="k", timestamp=100)
+        harness.send(right, "new", key="k", timestamp=1000)
+        end_offsets = harness.log.end_offsets
+
+        async def slow(sources: Any) -> Any:
+            ends = await end_offsets(sources)
+            if len(seen) == 3:
+                topic = harness.engine.plan.topics["left"]
+                record = (b"k", topic.codec.encode("just"), 200, ())
+                await harness._append({TopicPartition("left", 0): [record]})
+                await harness.engine.read_once()
+            return ends
+
+        harness.clock.advance(50)
+        harness.send(right, "newer", key="k", timestamp=2000)
+        harness.clock.advance(20)
+        with monkeypatch.context() as patched:
+            patched.setattr(harness.log, "end_offsets", slow)
+            harness.run(harness.engine.work_once())
+        harness.settle()
+        assert seen[3:] == [("just", False)]
+
+
+def test_a_log_that_does_not_answer_for_a_silent_partition_holds_nobody_else_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App("app", watermark=Monotonic(idle_after=60))
+    left, right = app.topic("left"), app.topic("right")
+
+    @app.process(left, right)
+    async def service(ctx: Context, event: Any) -> None:
+        seen.append((event, ctx.late))
+
+    with AppHarness(app) as harness:
+        harness.send(left, "old", key="k", timestamp=100)
+        end_offsets, answer = harness.log.end_offsets, asyncio.Event()
+
+        async def slow(sources: Any) -> Any:
+            await answer.wait()
+            return await end_offsets(sources)
+
+        harness.clock.advance(61)
+        with monkeypatch.context() as patched:
+            patched.setattr(harness.log, "end_offsets", slow)
+            harness.send(right, "new", key="k", timestamp=1000, settle=False)
+            harness.run(asyncio.wait_for(harness.engine.read_once(), 5))
+            for _ in range(3):
+                harness.run(asyncio.wait_for(harness.engine.work_once(), 5))
+            assert seen[1:] == [("new", False)]
+            harness.call(answer.set)
+        harness.settle()
+        assert harness.watermark(service) == 999
 
 
 async def wait_here(ctx: Context, event: Any) -> None:

@@ -109,8 +109,12 @@ class Topics:
         return self._compacted.get(topic, False)
 
     async def largest_message(self, topic: str) -> int:
-        """How large a batch a topic takes; 0: the broker does not say."""
-        configs = await self._configs([topic])
+        """How large a batch a topic takes; 0: the broker does not say. That a record is too large is certain: a broker
+        that is away must not make it another error."""
+        try:
+            configs = await self._configs([topic])
+        except KafkaError:
+            return 0
         return int(configs.get(topic, {}).get(_LARGEST, 0))
 
     async def create(self, wanted: Iterable[TopicSpec]) -> None:

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from typing import Any, cast
+
+from aiokafka.errors import NodeNotReadyError
+
+from tidegate.errors import RecordTooLargeError
 from tidegate.logs.base import TopicSpec
-from tidegate.logs.kafka.topics import configs_of, spec_of
+from tidegate.logs.kafka.cluster import Cluster
+from tidegate.logs.kafka.topics import Topics, configs_of, spec_of
 from tidegate.settings import KafkaSettings
 
 SETTINGS = KafkaSettings()
@@ -42,3 +48,18 @@ def test_what_was_created_is_described_the_same() -> None:
 def test_a_topic_of_others_may_be_compacted_and_expire() -> None:
     spec = spec_of("a", 1, {"cleanup.policy": "compact,delete", "retention.ms": "1000", "retention.bytes": "-1"})
     assert (spec.compact, spec.retention_ms, spec.retention_bytes) == (True, 1000, None)
+
+
+class Away:
+    """A cluster of which the broker that is asked has just gone away."""
+
+    any_node = 1
+
+    async def send(self, *_: Any) -> Any:
+        raise NodeNotReadyError("it is away")
+
+
+async def test_that_a_record_is_too_large_is_said_also_if_nobody_says_how_large_it_may_be() -> None:
+    limit = await Topics(cast(Cluster, Away())).largest_message("orders")
+
+    assert str(RecordTooLargeError("orders", 2000, limit)) == "2,000 bytes for orders are over the limit for a record"
