@@ -44,6 +44,7 @@ def test_the_same_with_stores_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_the_same_a_thousand_times(tmp_path: Path) -> None:
     total = run(MANY, tmp_path)
 
