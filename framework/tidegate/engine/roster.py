@@ -181,8 +181,8 @@ class Roster:
         caution, wait = None, _SHORTEST
         while True:
             generation = self._membership.generation
-            task = Task(keeper.plan, self._environment, caution=caution)
             try:
+                task = Task(keeper.plan, self._environment, caution=caution)
                 recovered = await self._open(task)
                 wait = _SHORTEST
                 await self._run(keeper, task, recovered)
@@ -232,7 +232,7 @@ class Roster:
                 failure = task.dispatcher.failure  # of a commit that was under way
             except (*MENDABLE, DataError) as error:
                 failure = error
-            if failure is not None and self._commit_at_end:
+            if failure not in (None, self.failure) and self._commit_at_end:  # else it is why the worker stops
                 logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, failure)
             raise
 
