@@ -21,6 +21,26 @@ class Event(msgspec.Struct, frozen=True):
 async def nothing(ctx: Context, event: Any) -> None: ...
 
 
+# -- apps --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_option_that_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(DefinitionError, match="'comit_interval'; did you mean 'commit_interval'"):
+        App("app", comit_interval=1)
+    with pytest.raises(DefinitionError, match="neither has Faust"):
+        App("app", colour="red")
+    assert App("app", stream_buffer_maxsize=7).conf.stream_buffer_maxsize == 7
+
+
+@pytest.mark.parametrize("wrong", [{"time": "at"}, {"watermark": 5}])
+def test_what_is_no_source_of_time_and_no_strategy_is_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(DefinitionError, match=f"{name}="):
+        App("app", **wrong)
+    with pytest.raises(DefinitionError, match=f"'t': {name}="):
+        App("app").topic("t", **wrong)
+
+
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
@@ -100,13 +120,22 @@ def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
         app.process("t")(nothing)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match=r"app\.topic"):
         app.process(topic, to=["t"])(nothing)  # type: ignore[list-item]
+    with pytest.raises(DefinitionError, match="emits to 'out'"):
+        app.process(topic, to="out")(nothing)
     with pytest.raises(DefinitionError, match="each once"):
         app.process(topic, to=[topic, topic])(nothing)
     with pytest.raises(DefinitionError, match="each once"):
         app.process(topic, topic)(nothing)
 
 
-@pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"timeout": -1}, {"guarantee": "twice"}])
+def test_the_brackets_of_process_are_not_forgotten() -> None:
+    with pytest.raises(DefinitionError, match="brackets"):
+        App("app").process(nothing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options", [{"concurrency": 0}, {"timeout": 0}, {"timeout": -1}, {"guarantee": "twice"}, {"errors": "skip"}]
+)
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     app = App("app")
     (name,) = options

@@ -106,6 +106,10 @@ class ServiceDefinition:
             )
         if self.timeout is not None and not self.timeout > 0:
             raise DefinitionError(f"service {self.name!r}: timeout must be more than 0, not {self.timeout:g} s")
+        if not isinstance(self.errors, ErrorPolicy):
+            raise DefinitionError(
+                f"service {self.name!r}: errors must be STOP, SKIP, DEAD_LETTER or retry(...), not {self.errors!r}"
+            )
         if self.guarantee not in typing.get_args(Guarantee):
             known = " or ".join(typing.get_args(Guarantee))
             raise DefinitionError(f"service {self.name!r}: guarantee must be {known}, not {self.guarantee!r}")
