@@ -32,9 +32,8 @@ KeyBy = str | Callable[[Any], Any]
 def check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
     legal = name and all(letter.isalnum() or letter in "._-" for letter in name) and name.isascii()
     if not legal or len(name) > 200 or name in (".", ".."):
-        raise DefinitionError(
-            f"{name!r} cannot be the name of {'an' if kind == 'app' else 'a'} {kind}: use letters, digits, '.', '_' and '-'"
-        )
+        article = "an" if kind == "app" else "a"
+        raise DefinitionError(f"{name!r} cannot be the name of {article} {kind}: use letters, digits, '.', '_' and '-'")
 
 
 def check_options(app: str, options: Iterable[str], known: Collection[str]) -> None:
