@@ -16,6 +16,7 @@ from faust.types.settings import Settings as FaustSettings
 
 from tidegate.boot.declaring import (
     KeyBy,
+    check_field,
     check_name,
     check_options,
     check_time,
@@ -118,9 +119,11 @@ class App(HostedApp):
         check_time(f"topic {name!r}", time, watermark)
         if name in self._declared:
             raise DefinitionError(f"topic {name!r} is declared twice; declare it once and share the object")
+        codec = codec_for(Any if value_type is None else value_type)
+        check_field(f"topic {name!r} takes its key from", key, codec.type)
         definition = TopicDefinition(
             name=name,
-            codec=codec_for(Any if value_type is None else value_type),
+            codec=codec,
             partitions=partitions or 0,
             key=getter(key),
             key_type=str if key_type is None else key_type,
@@ -243,6 +246,10 @@ class App(HostedApp):
             )
         for topic in inputs:
             check_topic(f"service {label!r} reads", topic)
+            if isinstance(topic.definition.time, EventTime):
+                check_field(
+                    f"topic {topic.name!r} takes its time from", topic.definition.time.of, topic.definition.codec.type
+                )
         if len(set(inputs)) < len(inputs):
             raise DefinitionError(f"service {label!r}: name the topics that it reads each once")
         return tuple(topic.definition for topic in inputs)

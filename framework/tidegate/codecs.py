@@ -22,7 +22,7 @@ from msgspec import inspect
 from tidegate.errors import DecodeError, DefinitionError, EncodeError
 from tidegate.shapes import UNFIT_KEYS, classes_in, is_fixed, is_schemaless, nodes_of
 
-__all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error", "may_be", "type_name")
+__all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error", "may_be", "may_have", "type_name")
 
 T = TypeVar("T")
 
@@ -305,6 +305,18 @@ def may_be(type_: Any, annotation: Any) -> bool:
     if given is None or wanted is None or any(getattr(cls, "_is_protocol", False) for cls in wanted):
         return True
     return any(issubclass(cls, other) or issubclass(other, cls) for cls in given for other in wanted)
+
+
+def may_have(type_: Any, field: str) -> bool:
+    """Whether a value of this type can have such a field; also when that is not so simple to tell."""
+    classes = _classes(type_)
+    return classes is None or any(_may_have(cls, field) for cls in classes)
+
+
+def _may_have(cls: type, field: str) -> bool:
+    if cls is dict or hasattr(cls, field) or hasattr(cls, "__getattr__") or hasattr(cls, "__attrs_attrs__"):
+        return True
+    return any(field in getattr(base, "__annotations__", ()) for base in cls.__mro__)
 
 
 def _exact(type_: Any) -> type | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pytest
@@ -65,6 +65,35 @@ def test_a_type_in_the_place_of_a_name_is_told_where_it_belongs() -> None:
 
 def test_a_key_may_be_a_field_of_a_dict() -> None:
     assert App("app").topic("t", key="name").definition.key_of({"name": "x"}) == b"x"
+
+
+class Plain(TypedDict):
+    name: str
+
+
+class Shown(msgspec.Struct):
+    first: str
+
+    @property
+    def name(self) -> str:
+        return self.first
+
+
+def test_a_field_that_a_type_does_not_have_is_refused_where_it_is_named() -> None:
+    app = App("app")
+    topic = app.topic("t", value_type=Event, time=EventTime("nmae"))
+    with pytest.raises(DefinitionError, match="takes its key from 'nmae', and Event has no such field"):
+        app.topic("u", value_type=Event, key="nmae")
+    with pytest.raises(DefinitionError, match="takes its time from 'nmae', and Event has no such field"):
+        app.process(topic)(nothing)
+    with pytest.raises(DefinitionError, match="key_by= takes the key of 'v' from 'nmae'"):
+        app.process(app.topic("v", value_type=Event), key_by="nmae")(nothing)
+
+
+@pytest.mark.parametrize("value_type", [None, dict[str, str], Plain, Event, Event | None, Shown])
+def test_a_field_that_a_type_may_have_is_not_refused(value_type: Any) -> None:
+    app = App("app", time=EventTime("name"))
+    app.process(app.topic("t", value_type=value_type, key="name"), key_by="name")(nothing)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ü", "a/b", ".", "..", "x" * 201])

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from faust.topics import Topic as FaustTopic
 
 from tidegate.boot.topics import Topic
+from tidegate.codecs import may_have, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.topics import TopicDefinition
 from tidegate.time.sources import TimeSource
@@ -16,6 +17,7 @@ from tidegate.time.watermarks import WatermarkStrategy
 
 __all__ = (
     "KeyBy",
+    "check_field",
     "check_name",
     "check_options",
     "check_time",
@@ -56,6 +58,12 @@ def check_time(what: str, time: Any, watermark: Any) -> None:
             f"{what}: watermark={watermark!r} is no strategy; use BoundedOutOfOrderness(by=...), Monotonic() or "
             f"Punctuated(mark=...)"
         )
+
+
+def check_field(what: str, field: Any, type_: Any) -> None:
+    """A misspelt field would fail for every record."""
+    if isinstance(field, str) and not may_have(type_, field):
+        raise DefinitionError(f"{what} {field!r}, and {type_name(type_)} has no such field")
 
 
 def check_topic(what: str, topic: Any) -> None:
@@ -105,4 +113,6 @@ def key_functions(
         chosen: list[KeyBy] = [key_by[topic] for topic in inputs]
     else:
         chosen = [key_by] * len(inputs)
+    for topic, item in zip(inputs, chosen, strict=True):
+        check_field(f"key_by= takes the key of {topic.name!r} from", item, topic.definition.codec.type)
     return tuple(cast("Callable[[Any], Any]", getter(item)) for item in chosen)
