@@ -204,9 +204,9 @@ class AppNotFoundError(UsageError):
 
 
 class UnknownNameError(UsageError):
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, of: str = "here") -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
-        super().__init__(f"there is no {kind} {name!r} here; known: {', '.join(self.known) or 'none'}")
+        super().__init__(f"there is no {kind} {name!r} {of}; known: {', '.join(self.known) or 'none'}")
 
 
 class SettingsError(UsageError):
