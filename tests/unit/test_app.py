@@ -150,7 +150,7 @@ def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
     with pytest.raises(DefinitionError, match=r"app\.topic"):
         app.process(topic, to=["t"])(nothing)  # type: ignore[list-item]
     with pytest.raises(DefinitionError, match="emits to 'out'"):
-        app.process(topic, to="out")(nothing)
+        app.process(topic, to="out")(nothing)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="each once"):
         app.process(topic, to=[topic, topic])(nothing)
     with pytest.raises(DefinitionError, match="each once"):
