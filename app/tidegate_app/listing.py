@@ -111,7 +111,7 @@ def _kept(compact: bool, retention_ms: int | None, retention_bytes: int | None) 
 def _span(milliseconds: int) -> str:
     for unit, name in ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds")):
         if milliseconds >= unit:
-            return f"{milliseconds / unit:g} {name}"
+            return f"{milliseconds / unit:g} {name.removesuffix('s') if milliseconds == unit else name}"
     return f"{milliseconds} ms"
 
 

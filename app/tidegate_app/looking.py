@@ -36,7 +36,7 @@ class Looking:
     def declaration(self, state: str) -> StateDeclaration:
         known = self._service.states
         if state not in known:
-            raise UnknownNameError(f"state of service {self._service.name!r}", state, known)
+            raise UnknownNameError("state", state, known, of=f"of service {self._service.name!r}")
         return known[state]
 
     async def get(self, state: str, key: str | None) -> tuple[bool, Any]:

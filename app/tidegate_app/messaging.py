@@ -27,9 +27,12 @@ class Messaging:
     def read(self, content: str, message: str | None) -> tuple[MessageDefinition, Any]:
         """The message that JSON stands for; which type it is need not be said where there is but one."""
         known = self._service.messages
-        if message is None and len(known) != 1:
-            names = ", ".join(known) or "none"
+        if message is None and len(known) > 1:
+            names = ", ".join(known)
             raise UsageError(f"which message? Service {self._service.name!r} takes: {names}. Say --message NAME.")
+        if not known:
+            name = self._service.name
+            raise UsageError(f"service {name!r} takes no messages: @{name}.on(MessageType) makes it take some")
         definition = next(iter(known.values())) if message is None else known.get(message)
         if definition is None:
             raise UnknownMessageError(self._service.name, message or "", known)

@@ -77,7 +77,8 @@ def _flag(name: str) -> Callable[[F], F]:
     item = _field(name)
     shown = item.metadata["description"].replace("`", "")
     if item.metadata["switch"]:
-        shown = shown.removeprefix("on: ").capitalize()
+        shown = shown.removeprefix("on: ")
+        shown = shown[:1].upper() + shown[1:]
         return click.option(
             f"--{name.replace('_', '-')}", f"set_{name}", flag_value="on", help=f"{shown} [{variable(name)}=on]"
         )

@@ -160,7 +160,7 @@ class Savepoints:
         await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
         async with self._contents(reader) as contents:
             if service is not None and service not in contents.services:
-                raise UnknownNameError("service in this savepoint", service, contents.services)
+                raise UnknownNameError("service", service, contents.services, of="in this savepoint")
             chosen = [
                 (owner, known)
                 for owner in ([service] if service is not None else contents.services)
@@ -169,7 +169,7 @@ class Savepoints:
             ]
             if not chosen:
                 every = {known for owner in contents.services for known in contents.schemas(owner)}
-                raise UnknownNameError("state in this savepoint", state or "", every)
+                raise UnknownNameError("state", state or "", every, of="in this savepoint")
             for owner, known in chosen:
                 with _bar(f"{owner}.{known}") as bar:
                     path, rows = await asyncio.to_thread(

@@ -8,11 +8,24 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 from faust.streams import current_event
+from faust.types.settings import Settings as FaustSettings
 
-from tidegate.boot.declaring import KeyBy, check_name, check_topic, getter, key_functions, outputs_of, snake
+from tidegate.boot.declaring import (
+    KeyBy,
+    check_field,
+    check_name,
+    check_options,
+    check_time,
+    check_topic,
+    getter,
+    key_functions,
+    outputs_of,
+    snake,
+)
 from tidegate.boot.hosting import HostedApp
 from tidegate.boot.topics import Topic, TopicSchema, in_milliseconds, plain_headers
 from tidegate.codecs import codec_for
@@ -36,6 +49,7 @@ __all__ = ("App", "Topic")
 
 DAY = timedelta(days=1)
 _SETTINGS = {item.name for item in dataclasses.fields(Settings)}
+_FAUST_OPTIONS = {*FaustSettings.SETTINGS, "monitor", "config_source", "loop", "beacon"}
 
 
 class App(HostedApp):
@@ -57,6 +71,8 @@ class App(HostedApp):
         self.services: dict[str, Service] = {}
         self._messenger = AppMessenger(lambda: self.host)
         check_name("app", id)
+        check_time(f"App({id!r}, ...)", time, watermark)
+        check_options(id, options, {*_SETTINGS, *_FAUST_OPTIONS})
         super().__init__(id, **options)
 
     def define(self) -> AppDefinition:
@@ -100,11 +116,14 @@ class App(HostedApp):
             )  # fmt: skip
         (name,) = topics
         check_name("topic", name)
+        check_time(f"topic {name!r}", time, watermark)
         if name in self._declared:
             raise DefinitionError(f"topic {name!r} is declared twice; declare it once and share the object")
+        codec = codec_for(Any if value_type is None else value_type)
+        check_field(f"topic {name!r} takes its key from", key, codec.type)
         definition = TopicDefinition(
             name=name,
-            codec=codec_for(Any if value_type is None else value_type),
+            codec=codec,
             partitions=partitions or 0,
             key=getter(key),
             key_type=str if key_type is None else key_type,
@@ -152,6 +171,8 @@ class App(HostedApp):
         the topics have; a run keeps what it began with. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: how
         long a handler may take. concurrency: how many handlers of a task may wait at the same time. remember: how
         long idempotency keys of messages are known."""
+        if any(isinstance(item, FunctionType | type) for item in inputs):
+            raise DefinitionError("write @app.process(topic, ...), with the topics that it reads in brackets")
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
 
         def register(handler: Any) -> Service:
@@ -225,6 +246,10 @@ class App(HostedApp):
             )
         for topic in inputs:
             check_topic(f"service {label!r} reads", topic)
+            if isinstance(topic.definition.time, EventTime):
+                check_field(
+                    f"topic {topic.name!r} takes its time from", topic.definition.time.of, topic.definition.codec.type
+                )
         if len(set(inputs)) < len(inputs):
             raise DefinitionError(f"service {label!r}: name the topics that it reads each once")
         return tuple(topic.definition for topic in inputs)

@@ -22,7 +22,7 @@ from msgspec import inspect
 from tidegate.errors import DecodeError, DefinitionError, EncodeError
 from tidegate.shapes import UNFIT_KEYS, classes_in, is_fixed, is_schemaless, nodes_of
 
-__all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error")
+__all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error", "may_be", "may_have", "type_name")
 
 T = TypeVar("T")
 
@@ -79,14 +79,16 @@ def codec_for(type_: Any) -> Codec[Any]:
 
 def decode_error(codec: Codec[Any], raw: bytes, failure: BaseException) -> DecodeError:
     """What `codec.decode` raises for a failure of `codec.decode_raw`."""
-    return DecodeError(f"{len(raw)} byte(s) that are not a valid {_name(codec.type)}: {_detail(failure)}")
+    return DecodeError(f"{len(raw)} byte(s) that are not a valid {type_name(codec.type)}: {_detail(failure)}")
 
 
 def encode_error(codec: Codec[Any], value: Any, failure: BaseException | None = None) -> EncodeError:
     """What `codec.encode` raises for a failure of `codec.encode_raw`, or for a value that `codec.check` refuses."""
     if failure is None:
-        return EncodeError(f"expected a value of type {_name(codec.type)}, got one of type {_name(type(value))}")
-    return EncodeError(f"a value that cannot be written as {_name(codec.type)}: {_detail(failure)}")
+        return EncodeError(
+            f"expected a value of type {type_name(codec.type)}, got one of type {type_name(type(value))}"
+        )
+    return EncodeError(f"a value that cannot be written as {type_name(codec.type)}: {_detail(failure)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +167,11 @@ def _msgspec(type_: Any) -> _Raw:
 def _refuse_unreadable(type_: Any, nodes: Iterable[inspect.Type], strangers: Iterable[type]) -> None:
     for cls in strangers:
         if _is_pydantic(cls):
-            raise _unsupported(type_, f"the pydantic model {_name(cls)} can be held by dataclasses and generics only")
+            raise _unsupported(
+                type_, f"the pydantic model {type_name(cls)} can be held by dataclasses and generics only"
+            )
         if not _is_record(cls):
-            raise _unsupported(type_, f"{_name(cls)} cannot be read back from JSON")
+            raise _unsupported(type_, f"{type_name(cls)} cannot be read back from JSON")
     for node in nodes:
         if isinstance(node, inspect.DictType) and isinstance(node.key_type, UNFIT_KEYS):
             raise _unsupported(type_, "the keys of a dict must be text or numbers in JSON")
@@ -235,7 +239,7 @@ def _read_record(cls: Any, data: Any) -> Any:
 
 def _write_record(value: Any) -> Any:
     if not _is_record(type(value)):
-        raise TypeError(f"{_name(type(value))} cannot be read back from JSON")
+        raise TypeError(f"{type_name(type(value))} cannot be read back from JSON")
     return value.to_representation()
 
 
@@ -295,6 +299,26 @@ def _classes(type_: Any) -> list[type] | None:
     return [float, int] if cls is float else [cls]
 
 
+def may_be(type_: Any, annotation: Any) -> bool:
+    """Whether a value of this type can be what an annotation says; also when that is not so simple to tell."""
+    given, wanted = _classes(type_), _classes(annotation)
+    if given is None or wanted is None or any(getattr(cls, "_is_protocol", False) for cls in wanted):
+        return True
+    return any(issubclass(cls, other) or issubclass(other, cls) for cls in given for other in wanted)
+
+
+def may_have(type_: Any, field: str) -> bool:
+    """Whether a value of this type can have such a field; also when that is not so simple to tell."""
+    classes = _classes(type_)
+    return classes is None or any(_may_have(cls, field) for cls in classes)
+
+
+def _may_have(cls: type, field: str) -> bool:
+    if cls is dict or hasattr(cls, field) or hasattr(cls, "__getattr__") or hasattr(cls, "__attrs_attrs__"):
+        return True
+    return any(field in getattr(base, "__annotations__", ()) for base in cls.__mro__)
+
+
 def _exact(type_: Any) -> type | None:
     classes = _classes(type_)
     return classes[0] if classes is not None and len(classes) == 1 else None
@@ -320,10 +344,12 @@ def _descends(cls: Any, module: str, name: str) -> bool:
 
 
 def _unsupported(type_: Any, reason: str) -> DefinitionError:
-    return DefinitionError(f"values of type {_name(type_)} cannot be stored or sent: {reason}. Supported: {SUPPORTED}.")
+    return DefinitionError(
+        f"values of type {type_name(type_)} cannot be stored or sent: {reason}. Supported: {SUPPORTED}."
+    )
 
 
-def _name(type_: Any) -> str:
+def type_name(type_: Any) -> str:
     if isinstance(type_, type) and get_origin(type_) is None:
         return type_.__qualname__.rpartition("<locals>.")[2]
     return repr(type_).replace("typing.", "")

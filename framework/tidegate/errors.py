@@ -8,6 +8,7 @@ TidegateError
 │   ├── UnknownTimerError          a handler sets a timer that nothing handles
 │   ├── UnknownMessageError        a service is sent a message of a type that it does not take
 │   ├── InsideHandlerError         a handler tells or asks past its context
+│   ├── HandlerOverError           a context or a state is used after its handler has ended
 │   ├── AppNotFoundError           MODULE:APP does not lead to an app
 │   ├── UnknownNameError           no such topic, service or state in this app
 │   └── SettingsError              an option or environment variable has an impossible value
@@ -84,6 +85,7 @@ __all__ = (
     "ElsewhereError",
     "EncodeError",
     "FencedError",
+    "HandlerOverError",
     "HandlerTimeoutError",
     "IdempotencyError",
     "InsideHandlerError",
@@ -189,14 +191,22 @@ class InsideHandlerError(UsageError):
         super().__init__(text)
 
 
+class HandlerOverError(UsageError):
+    def __init__(self) -> None:
+        super().__init__(
+            "a context and its states are good while their handler runs, and this one has ended. "
+            "Wait for what it starts: await asyncio.gather(...), or a TaskGroup."
+        )
+
+
 class AppNotFoundError(UsageError):
     """MODULE:APP does not lead to an app."""
 
 
 class UnknownNameError(UsageError):
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, of: str = "here") -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
-        super().__init__(f"there is no {kind} {name!r} here; known: {', '.join(self.known) or 'none'}")
+        super().__init__(f"there is no {kind} {name!r} {of}; known: {', '.join(self.known) or 'none'}")
 
 
 class SettingsError(UsageError):

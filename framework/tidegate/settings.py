@@ -137,7 +137,9 @@ class ApiSettings:
         section="api",
         secret=True,
     )
-    api_tokens_file: str = _setting("", "A file with such lines; `#` begins a remark.", section="api")
+    api_tokens_file: str = _setting(
+        "", "A file with tokens and their scopes, one TOKEN SCOPE SCOPE... a line; `#` begins a remark.", section="api"
+    )
     api_jwt_key: str = _setting(
         "",
         "The secret (HS256, 32 bytes or more) or PEM public key (RS256, ES256, EdDSA) that JSON web tokens are checked "
@@ -145,7 +147,9 @@ class ApiSettings:
         section="api",
         secret=True,
     )
-    api_jwt_key_file: str = _setting("", "A file with that key.", section="api")
+    api_jwt_key_file: str = _setting(
+        "", "A file with the key that web tokens are signed with: a secret, or a public key in PEM.", section="api"
+    )
     api_jwt_audience: str = _setting(
         "", "What a web token's `aud` must contain; none: it is not looked at.", section="api"
     )

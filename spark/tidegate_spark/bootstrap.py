@@ -72,7 +72,7 @@ def write_savepoint(
 
 def _state(service: Any, state: str) -> StateDeclaration:
     if state not in service.states:
-        raise UnknownNameError(f"state of service {service.name!r}", state, service.states)
+        raise UnknownNameError("state", state, service.states, of=f"of service {service.name!r}")
     declared: StateDeclaration = service.states[state]
     if declared.kind == "operator":
         raise UsageError(f"{service.name}.{state} belongs to tasks, not to keys: it cannot be bootstrapped")

@@ -76,7 +76,7 @@ def shape_in_app(app: App, service: str, state: str) -> StateShape:
         raise UnknownNameError("service", service, services)
     states = services[service].states
     if state not in states:
-        raise UnknownNameError(f"state of service {service!r}", state, states)
+        raise UnknownNameError("state", state, states, of=f"of service {service!r}")
     declared: StateDeclaration = states[state]
     entry = None if declared.key_type is None else json_schema(declared.key_type)
     key_type = services[service].key_type

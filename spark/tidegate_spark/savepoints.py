@@ -63,7 +63,7 @@ def _shape(schemas: Mapping[str, Any], service: str, state: str, app: App | None
     if app is not None:
         return shape_in_app(app, service, state)
     if state not in schemas:
-        raise UnknownNameError(f"state of service {service!r} in this savepoint", state, schemas)
+        raise UnknownNameError("state", state, schemas, of=f"of service {service!r} in this savepoint")
     return shape_in_savepoint(schemas[state])
 
 

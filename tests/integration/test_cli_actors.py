@@ -46,6 +46,10 @@ async def withdraw(ctx: Context, message: Withdraw, balance: ValueState[int]) ->
     ctx.reply(Receipt(balance.value))
 
 
+@app.process(app.topic("notes", value_type=str), name="notary")
+async def read(ctx: Context, note: str) -> None: ...
+
+
 @number.on(str, name="say")
 async def say(ctx: Context, message: str) -> None:
     ctx.reply(f"{message} {ctx.key + 1}")
@@ -78,6 +82,7 @@ def test_what_is_wrong_is_said_on_one_screen(project: Project) -> None:
         return project.run(*arguments, code=1).stderr
 
     assert "which message? Service 'account' takes: Deposit, Withdraw" in fails("tell", "bank.py", "account", "ann")
+    assert "'notary' takes no messages: @notary.on(MessageType)" in fails("ask", "bank.py", "notary", "ann")
     assert "takes no message 'Gone'" in fails("tell", "bank.py", "account", "ann", "--message", "Gone")
     wrong = fails("tell", "bank.py", "account", "ann", '{"amount": "x"}', "--message", "Deposit")
     assert "not a valid Deposit" in wrong

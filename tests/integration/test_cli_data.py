@@ -267,7 +267,7 @@ def test_looking_at_state_changes_nothing(project: Project) -> None:
         (["get", "hello.py", "greeter", "seen", "nobody"], "greeter.seen has no value for the key 'nobody'"),
         (["get", "hello.py", "greeter", "seen"], "which key?"),
         (["get", "hello.py", "nobody", "seen", "x"], "there is no service 'nobody' here; known: greeter, pad"),
-        (["get", "hello.py", "greeter", "sean", "x"], "no state of service 'greeter' 'sean' here; known: seen"),
+        (["get", "hello.py", "greeter", "sean", "x"], "there is no state 'sean' of service 'greeter'; known: seen"),
         (["get", "hello.py", "pad", "last", "five"], "keys are of type int"),
     ],
 )

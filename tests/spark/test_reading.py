@@ -91,7 +91,7 @@ def test_a_state_is_a_table_from_its_changelog(spark: SparkSession, tmp_path: Pa
     assert [row.key for row in found if row.deleted] == [4]
     assert {row.key for row in found} == set(range(5))
 
-    with pytest.raises(UnknownNameError, match="state of service 'visitor'"):
+    with pytest.raises(UnknownNameError, match="of service 'visitor'"):
         read_changelog(spark, pages.app, "visitor", "sene", flags=flags)
 
 

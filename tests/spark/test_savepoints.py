@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Pa
     def write(**states: Any) -> None:
         write_savepoint(spark, app, uri, {"till": states}, flags=flags)
 
-    with pytest.raises(UnknownNameError, match="state of service 'till'"):
+    with pytest.raises(UnknownNameError, match="of service 'till'"):
         write(nothing=spark.range(1).selectExpr("id as key", "id as value"))
     with pytest.raises(UsageError, match="without the column 'entry'"):
         write(sums=spark.range(1).selectExpr("id as key", "id as value"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pytest
@@ -19,6 +19,26 @@ class Event(msgspec.Struct, frozen=True):
 
 
 async def nothing(ctx: Context, event: Any) -> None: ...
+
+
+# -- apps --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_option_that_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(DefinitionError, match="'comit_interval'; did you mean 'commit_interval'"):
+        App("app", comit_interval=1)
+    with pytest.raises(DefinitionError, match="neither has Faust"):
+        App("app", colour="red")
+    assert App("app", stream_buffer_maxsize=7).conf.stream_buffer_maxsize == 7
+
+
+@pytest.mark.parametrize("wrong", [{"time": "at"}, {"watermark": 5}])
+def test_what_is_no_source_of_time_and_no_strategy_is_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(DefinitionError, match=f"{name}="):
+        App("app", **wrong)
+    with pytest.raises(DefinitionError, match=f"'t': {name}="):
+        App("app").topic("t", **wrong)
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -45,6 +65,35 @@ def test_a_type_in_the_place_of_a_name_is_told_where_it_belongs() -> None:
 
 def test_a_key_may_be_a_field_of_a_dict() -> None:
     assert App("app").topic("t", key="name").definition.key_of({"name": "x"}) == b"x"
+
+
+class Plain(TypedDict):
+    name: str
+
+
+class Shown(msgspec.Struct):
+    first: str
+
+    @property
+    def name(self) -> str:
+        return self.first
+
+
+def test_a_field_that_a_type_does_not_have_is_refused_where_it_is_named() -> None:
+    app = App("app")
+    topic = app.topic("t", value_type=Event, time=EventTime("nmae"))
+    with pytest.raises(DefinitionError, match="takes its key from 'nmae', and Event has no such field"):
+        app.topic("u", value_type=Event, key="nmae")
+    with pytest.raises(DefinitionError, match="takes its time from 'nmae', and Event has no such field"):
+        app.process(topic)(nothing)
+    with pytest.raises(DefinitionError, match="key_by= takes the key of 'v' from 'nmae'"):
+        app.process(app.topic("v", value_type=Event), key_by="nmae")(nothing)
+
+
+@pytest.mark.parametrize("value_type", [None, dict[str, str], Plain, Event, Event | None, Shown])
+def test_a_field_that_a_type_may_have_is_not_refused(value_type: Any) -> None:
+    app = App("app", time=EventTime("name"))
+    app.process(app.topic("t", value_type=value_type, key="name"), key_by="name")(nothing)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ü", "a/b", ".", "..", "x" * 201])
@@ -100,13 +149,22 @@ def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
         app.process("t")(nothing)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match=r"app\.topic"):
         app.process(topic, to=["t"])(nothing)  # type: ignore[list-item]
+    with pytest.raises(DefinitionError, match="emits to 'out'"):
+        app.process(topic, to="out")(nothing)  # type: ignore[arg-type]
     with pytest.raises(DefinitionError, match="each once"):
         app.process(topic, to=[topic, topic])(nothing)
     with pytest.raises(DefinitionError, match="each once"):
         app.process(topic, topic)(nothing)
 
 
-@pytest.mark.parametrize("options", [{"concurrency": 0}, {"timeout": 0}, {"timeout": -1}, {"guarantee": "twice"}])
+def test_the_brackets_of_process_are_not_forgotten() -> None:
+    with pytest.raises(DefinitionError, match="brackets"):
+        App("app").process(nothing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options", [{"concurrency": 0}, {"timeout": 0}, {"timeout": -1}, {"guarantee": "twice"}, {"errors": "skip"}]
+)
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     app = App("app")
     (name,) = options

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, cast
 
 from faust.topics import Topic as FaustTopic
 
 from tidegate.boot.topics import Topic
+from tidegate.codecs import may_have, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.topics import TopicDefinition
+from tidegate.time.sources import TimeSource
+from tidegate.time.watermarks import WatermarkStrategy
 
-__all__ = ("KeyBy", "check_name", "check_topic", "getter", "key_functions", "outputs_of", "snake")
+__all__ = (
+    "KeyBy",
+    "check_field",
+    "check_name",
+    "check_options",
+    "check_time",
+    "check_topic",
+    "getter",
+    "key_functions",
+    "outputs_of",
+    "snake",
+)
 
 KeyBy = str | Callable[[Any], Any]
 
@@ -19,7 +34,36 @@ KeyBy = str | Callable[[Any], Any]
 def check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
     legal = name and all(letter.isalnum() or letter in "._-" for letter in name) and name.isascii()
     if not legal or len(name) > 200 or name in (".", ".."):
-        raise DefinitionError(f"{name!r} cannot be the name of a {kind}: use letters, digits, '.', '_' and '-'")
+        article = "an" if kind == "app" else "a"
+        raise DefinitionError(f"{name!r} cannot be the name of {article} {kind}: use letters, digits, '.', '_' and '-'")
+
+
+def check_options(app: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Faust ignores what it does not know, so that a misspelt option would silently do nothing."""
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ", and neither has Faust"
+            raise DefinitionError(f"App({app!r}, ...) has no option {name!r}{meant}")
+
+
+def check_time(what: str, time: Any, watermark: Any) -> None:
+    if not isinstance(time, TimeSource | None):
+        raise DefinitionError(
+            f"{what}: time={time!r} is no source of time; use EventTime({time if isinstance(time, str) else '...'!r}), "
+            f"BrokerTime(), IngestionTime() or ProcessingTime()"
+        )
+    if not isinstance(watermark, WatermarkStrategy | None):
+        raise DefinitionError(
+            f"{what}: watermark={watermark!r} is no strategy; use BoundedOutOfOrderness(by=...), Monotonic() or "
+            f"Punctuated(mark=...)"
+        )
+
+
+def check_field(what: str, field: Any, type_: Any) -> None:
+    """A misspelt field would fail for every record."""
+    if isinstance(field, str) and not may_have(type_, field):
+        raise DefinitionError(f"{what} {field!r}, and {type_name(type_)} has no such field")
 
 
 def check_topic(what: str, topic: Any) -> None:
@@ -48,7 +92,7 @@ def outputs_of(label: str, to: Topic | Iterable[Topic] | Mapping[str, Topic]) ->
     if isinstance(to, Mapping):
         named = list(to.items())
     else:
-        topics = [to] if isinstance(to, FaustTopic) else list(to)
+        topics = [to] if isinstance(to, FaustTopic | str) else list(to)
         named = [(getattr(topic, "name", repr(topic)), topic) for topic in topics]
     for _, topic in named:
         check_topic(f"service {label!r} emits to", topic)
@@ -69,4 +113,6 @@ def key_functions(
         chosen: list[KeyBy] = [key_by[topic] for topic in inputs]
     else:
         chosen = [key_by] * len(inputs)
+    for topic, item in zip(inputs, chosen, strict=True):
+        check_field(f"key_by= takes the key of {topic.name!r} from", item, topic.definition.codec.type)
     return tuple(cast("Callable[[Any], Any]", getter(item)) for item in chosen)

@@ -86,7 +86,7 @@ class Contents:
         """Of the states of a service, by their names."""
         stores = self.stores(service)
         if not stores:
-            raise UnknownNameError("service in this savepoint", service, self.services)
+            raise UnknownNameError("service", service, self.services, of="in this savepoint")
         return recorded_schemas(stores[0])
 
     def entries(self, service: str, state: str) -> Iterator[Stored]:
@@ -108,7 +108,7 @@ class Contents:
     def _schema(self, service: str, state: str) -> StateSchema:
         schemas = self.schemas(service)
         if state not in schemas:
-            raise UnknownNameError(f"state of {service!r} in this savepoint", state, schemas)
+            raise UnknownNameError("state", state, schemas, of=f"of service {service!r} in this savepoint")
         return schemas[state]
 
 

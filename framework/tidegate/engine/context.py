@@ -15,7 +15,7 @@ from tidegate.engine.mail import Mail
 from tidegate.engine.outputs import Emitted, Output
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import LiveTimers
-from tidegate.errors import MissingKeyError, UndeclaredOutputError, UsageError
+from tidegate.errors import HandlerOverError, MissingKeyError, UndeclaredOutputError, UsageError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
 from tidegate.functions.service import OWN_KEY, Bound, ServiceDefinition
 from tidegate.keys import decode_key, encode_key
@@ -23,7 +23,7 @@ from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.cells import PrivateCells
 from tidegate.state.live import Live, LiveOperator, Single, only_simple
-from tidegate.state.overlay import Cells, Entry, Journal
+from tidegate.state.overlay import OVER, Cells, Entry, Journal
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
 
@@ -121,6 +121,13 @@ class TaskContext(Context):
         self.record, self.source, self.is_late, self.fired = record, source, late, fired
         self.journal.key, self.journal.timestamp = key, timestamp
         self.mark = None
+        for part in self.parts:
+            part.seen = None
+
+    def end(self) -> None:
+        """No handler runs any more, and the event loop gets its turn. What a handler has left behind, such as a task
+        that it did not wait for, must not meet the key of another one."""
+        self.journal.key, self.mark = OVER, None
         for part in self.parts:
             part.seen = None
 
@@ -283,6 +290,8 @@ class TaskContext(Context):
             target = output.sources[output.place(key_bytes)]
         emitted = self.emitted
         if self.mark is None:
+            if journal.key is OVER:
+                raise HandlerOverError
             self.mark = len(emitted)
         emitted.append((target, (key_bytes, raw, when, stamp)))
 
@@ -315,6 +324,8 @@ class TaskContext(Context):
     def put(self, target: TopicPartition, record: NewRecord) -> None:
         """A record that leaves with what the handler does."""
         if self.mark is None:
+            if self.journal.key is OVER:
+                raise HandlerOverError
             self.mark = len(self.emitted)
         self.emitted.append((target, record))
 

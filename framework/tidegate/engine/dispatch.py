@@ -154,6 +154,9 @@ class Dispatcher:
         except BaseException as error:
             self.failure = self.failure or error  # the record at fault counts as taken up: nothing may be committed
             raise
+        finally:
+            if self._idle:
+                self._idle[-1][1].end()  # the one that was used; if it waits, it is not there
 
     async def close(self) -> None:
         """Cancel the handlers that wait; nothing of them happened."""
@@ -491,6 +494,7 @@ class Dispatcher:
                 self._failed(context, work, error)
         except Exception as failure:
             self.failure = self.failure or failure
+        context.end()
         self._idle.append((runner, context))
         self._wake()
 

@@ -83,11 +83,14 @@ class _Work:
             await self._rewrite(item)
 
     async def _drop(self, drop: Drop) -> None:
+        dropped = 0
         for prefix in prefixes_of(drop.state, drop.old.kind):
             while portion := list(islice(self._store.scan(*prefix_range(prefix)), _PORTION)):
                 await self._commit([(key, None) for key, _ in portion])
+                dropped += len(portion)
         await self._commit([schema_change(drop.state, None)])
-        logger.warning("%s: dropped what state %r held: the code has no such state", self._plan.id, drop.state)
+        if dropped:
+            logger.warning("%s: dropped what state %r held: the code has no such state", self._plan.id, drop.state)
 
     async def _rewrite(self, rewrite: Rewrite) -> None:
         (prefix, *_) = prefixes_of(rewrite.state, rewrite.old.kind)

@@ -193,8 +193,8 @@ class Roster:
         caution, wait = None, _SHORTEST
         while True:
             generation = self._membership.generation
-            task = Task(keeper.plan, self._environment, caution=caution)
             try:
+                task = Task(keeper.plan, self._environment, caution=caution)
                 recovered = await self._open(task)
                 wait = _SHORTEST
                 await self._run(keeper, task, recovered)

@@ -171,8 +171,11 @@ class LiveTimers(Timers):
                 f"service {self._service!r} has no event time: it reads no topic, and messages carry none. Set the "
                 f"timer {name!r} by the clock: time='processing'."
             )
+        domain = DOMAINS.get(time)
+        if domain is None:
+            raise UsageError(f"the timer {name!r} goes by event time or by the clock: time='event' or 'processing'")
         entry = self._entry(name)
-        self._cells.assign(entry, (DOMAINS[time], to_instant(when)), self._journal)
+        self._cells.assign(entry, (domain, to_instant(when)), self._journal)
         self.set.append(entry)
 
     def after(self, span: Duration, *, name: str, time: TimeDomain = "event") -> None:

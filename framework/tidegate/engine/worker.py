@@ -200,6 +200,9 @@ class Engine:
                     raise self._roster.failure
                 if not await self.work_once():
                     await self._rest()
+        except Exception as error:
+            self._roster.failure = self._roster.failure or error
+            raise
         finally:
             for future in beside:
                 future.cancel()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidegate.codecs import codec_for
+from tidegate.codecs import codec_for, may_be, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.messages import MessageDefinition, marked_methods
 from tidegate.functions.migrations import declared_migrations
@@ -22,7 +22,7 @@ __all__ = ("actor_service", "class_service", "function_service")
 
 def function_service(handler: Handler, names: Mapping[str, Any], **options: Any) -> Service:
     signature = read_signature(handler, names, event="event")
-    inputs = _typed(options.pop("inputs"), signature.event_type)
+    inputs = _typed(options["name"], options.pop("inputs"), signature.event_type)
     definition = ServiceDefinition(
         inputs=inputs,
         states={declaration.name: declaration for declaration in signature.states},
@@ -48,7 +48,7 @@ def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any]
     _check_methods(cls, messages, reads=bool(inputs))
     states = read_class_states(cls, names)
     definition = ServiceDefinition(
-        inputs=_typed(inputs, _event_type(cls)),
+        inputs=_typed(options["name"], inputs, _event_type(cls)),
         states={declaration.name: declaration for declaration in states},
         prototype=prototype,
         messages=messages,
@@ -83,8 +83,15 @@ def _event_type(cls: type) -> Any:
     return Any
 
 
-def _typed(inputs: tuple[TopicDefinition, ...], event_type: Any) -> tuple[TopicDefinition, ...]:
-    """Topics without a value type take the one that the handler's annotation names."""
+def _typed(label: str, inputs: tuple[TopicDefinition, ...], event_type: Any) -> tuple[TopicDefinition, ...]:
+    """Topics without a value type take the one that the handler's annotation names. Those with one must fit it: else
+    the handler is given what it does not expect."""
     if event_type is Any or isinstance(event_type, typing.TypeVar):
         return inputs
+    for topic in inputs:
+        if not may_be(topic.codec.type, event_type):
+            raise DefinitionError(
+                f"service {label!r} takes events of {type_name(event_type)}, but topic {topic.name!r} holds "
+                f"{type_name(topic.codec.type)}. Change the annotation, or the topic's value_type=."
+            )
     return tuple(replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic for topic in inputs)

@@ -62,7 +62,7 @@ def retry(
     then: ErrorPolicy = STOP,
 ) -> Retry:
     """Try up to `times` more, waiting `backoff`, then `factor` times as long, at `most` so long; `then` give up so."""
-    if times < 1 or factor < 1 or isinstance(then, Retry):
+    if times < 1 or factor < 1 or not isinstance(then, Stop | Skip | DeadLetter):
         raise DefinitionError(
             "retry(times, ...): times and factor are at least 1, and then= is STOP, SKIP or DEAD_LETTER"
         )

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
+from tidegate.codecs import type_name
 from tidegate.errors import DefinitionError, InsideHandlerError, UsageError
 from tidegate.functions.context import TaskInfo
 from tidegate.functions.messages import (
@@ -106,6 +107,10 @@ class ServiceDefinition:
             )
         if self.timeout is not None and not self.timeout > 0:
             raise DefinitionError(f"service {self.name!r}: timeout must be more than 0, not {self.timeout:g} s")
+        if not isinstance(self.errors, ErrorPolicy):
+            raise DefinitionError(
+                f"service {self.name!r}: errors must be STOP, SKIP, DEAD_LETTER or retry(...), not {self.errors!r}"
+            )
         if self.guarantee not in typing.get_args(Guarantee):
             known = " or ".join(typing.get_args(Guarantee))
             raise DefinitionError(f"service {self.name!r}: guarantee must be {known}, not {self.guarantee!r}")
@@ -216,7 +221,8 @@ class Service:
             if signature.event_type not in (Any, message_type):
                 label = getattr(handler, "__qualname__", repr(handler))
                 raise DefinitionError(
-                    f"{label} is registered for {message_type!r}, but takes a message of {signature.event_type!r}"
+                    f"{label} is registered for {type_name(message_type)}, but takes a message of "
+                    f"{type_name(signature.event_type)}"
                 )
             definition = message_definition(
                 self.name, message_type, name, reply,

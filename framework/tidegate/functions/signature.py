@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.codecs import type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
 from tidegate.state.declaration import StateDeclaration, declare
@@ -38,6 +39,7 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
         annotation = hints.get(parameter.name, Any)
         declaration = declare(parameter.name, annotation)
         if declaration is not None:
+            _refuse_default(label, parameter)
             order.append(declaration)
         elif annotation is Context or (annotation is Any and parameter.name in ("ctx", "context")):
             order.append(0)
@@ -54,8 +56,27 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
         )
     if event == "timer" and event_type not in (None, Any, Timer):
         raise DefinitionError(f"{label}: a timer's handler takes a Context, states, and if it wants the Timer")
+    _refuse_result(label, hints.get("return"))
     states = tuple(item for item in order if isinstance(item, StateDeclaration))
     return HandlerSignature(states=states, event_type=event_type, call=_arranged(handler, order))
+
+
+def _refuse_default(label: str, parameter: inspect.Parameter) -> None:
+    """It would be ignored: states are always passed."""
+    if parameter.default is not parameter.empty:
+        raise DefinitionError(
+            f"{label}: say what state {parameter.name!r} is before it is set in its annotation: "
+            f"Annotated[ValueState[...], Default({parameter.default!r})]"
+        )
+
+
+def _refuse_result(label: str, result: Any) -> None:
+    """It would be lost."""
+    if result not in (None, type(None), Any, typing.NoReturn, typing.Never):
+        raise DefinitionError(
+            f"{label} returns {type_name(result)}, and nobody gets what a handler returns: send it on with "
+            f"ctx.emit(...), answer a message with ctx.reply(...), and write '-> None'"
+        )
 
 
 def _hints(handler: Any, names: Mapping[str, Any], label: str) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class ServiceView:
     def declaration(self, state: str) -> StateDeclaration:
         declaration = self.definition.states.get(state)
         if declaration is None:
-            raise UnknownNameError(f"state of service {self.definition.name!r}", state, self.definition.states)
+            raise UnknownNameError("state", state, self.definition.states, of=f"of service {self.definition.name!r}")
         return declaration
 
     async def entries(

@@ -133,7 +133,7 @@ class Serving:
             known = self.states(service)
             declaration = known.get(state)
             if declaration is None:
-                raise UnknownNameError(f"state of service {service!r}", state, known)
+                raise UnknownNameError("state", state, known, of=f"of service {service!r}")
             if not declaration.queryable:
                 raise NotQueryableError(service, state)
             if declaration.kind == "operator":

@@ -6,7 +6,7 @@ import typing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from tidegate.codecs import Codec, codec_for
+from tidegate.codecs import Codec, codec_for, type_name
 from tidegate.errors import DefinitionError
 from tidegate.state.kinds import (
     TTL,
@@ -92,10 +92,12 @@ class _Reader:
         self._refuse_shared_default(default)
         if self.kind == "operator" and ttl is not None:
             raise DefinitionError(f"state {self.name!r}: an OperatorState has no TTL")
+        codec = codec_for(stored)
+        self._refuse_wrong_default(default, codec)
         return StateDeclaration(
             name=self.name,
             kind=self.kind,
-            codec=codec_for(stored),
+            codec=codec,
             key_type=self._key_type() if self.kind == "map" else None,
             default=default,
             ttl=ttl,
@@ -135,6 +137,14 @@ class _Reader:
             raise DefinitionError(
                 f"state {self.name!r}: a default that can change in place would be shared between keys; "
                 f"use Default(factory={type(default.value).__name__})"
+            )
+
+    def _refuse_wrong_default(self, default: Default | None, codec: Codec[Any]) -> None:
+        if self.kind not in ("value", "map") or default is None or default.value is None:
+            return
+        if not codec.check(default.value):
+            raise DefinitionError(
+                f"state {self.name!r} holds {type_name(codec.type)}, so {default.value!r} cannot be its default"
             )
 
 

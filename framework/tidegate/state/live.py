@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar, get_args
 
-from tidegate.codecs import codec_for
+from tidegate.codecs import codec_for, type_name
 from tidegate.errors import EncodeError
 from tidegate.keys import encode_key, key_decoder
 from tidegate.state.cells import MapCells, ValueCells
@@ -102,7 +102,7 @@ class Single(Live):
             value = ABSENT
         elif not self.cells.codec.check(value):
             raise EncodeError(
-                f"state {self._declaration.name!r} holds {self.cells.codec.type!r}, not {type(value).__name__}"
+                f"state {self._declaration.name!r} holds {type_name(self.cells.codec.type)}, not {type(value).__name__}"
             )
         self.cells.assign(self.seen or self._enter(), value, self._journal)
 
@@ -214,7 +214,8 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
         """The entry under a key of the handler's own."""
         if type(key) is not self._declaration.key_type and not self._fits(key):
             raise EncodeError(
-                f"map {self._declaration.name!r} has keys of {self._declaration.key_type!r}, not {type(key).__name__}"
+                f"map {self._declaration.name!r} has keys of {type_name(self._declaration.key_type)}, "
+                f"not {type(key).__name__}"
             )
         return self._enter(encode_key(key))
 
@@ -237,9 +238,11 @@ class LiveMap(Live, MapState[K, V], Generic[K, V]):
         return entry.value if self._cells.present(entry) else default
 
     def __setitem__(self, key: K, value: V) -> None:
-        if value is None or not self._cells.codec.check(value):
+        if value is None:
+            raise EncodeError(f"map {self._declaration.name!r} cannot hold None: remove the entry instead, with del")
+        if not self._cells.codec.check(value):
             raise EncodeError(
-                f"map {self._declaration.name!r} holds {self._cells.codec.type!r}, not {type(value).__name__}"
+                f"map {self._declaration.name!r} holds {type_name(self._cells.codec.type)}, not {type(value).__name__}"
             )
         self._cells.assign(self._at(key), value, self._journal)
 

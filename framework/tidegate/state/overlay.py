@@ -25,12 +25,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tidegate.codecs import Codec
-from tidegate.errors import EncodeError, RecordTooLargeError
+from tidegate.errors import EncodeError, HandlerOverError, RecordTooLargeError
 from tidegate.state.base import Changes, Store
 from tidegate.state.kinds import TTL, Default
 from tidegate.state.layout import EXPIRY, parse_keyed
 
-__all__ = ("ABSENT", "Cells", "Entry", "Journal")
+__all__ = ("ABSENT", "OVER", "Cells", "Entry", "Journal")
 
 
 class Absent(enum.Enum):
@@ -66,6 +66,16 @@ class Entry(_Hot, eq=False, gc=False):
     raw: bytes | None = None
     expires: int = 0
     made: bytes | None = None
+
+
+class _Over(bytes):
+    """The key of a handler that has ended. No entry can be looked up under it, which costs those that run nothing."""
+
+    def __hash__(self) -> int:
+        raise HandlerOverError
+
+
+OVER: Final = _Over()
 
 
 class Journal:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import Bench
 from tidegate import SKIP, Context, Default, MapState, ProcessFunction, Timer, ValueState
+from tidegate.errors import HandlerOverError
 from tidegate.testing import AppHarness
 
 calls: list[Any] = []
@@ -284,6 +285,50 @@ async def slow_to_go(ctx: Context, event: Any) -> None:
     finally:
         await asyncio.sleep(0.05)
         calls.append(ctx.key)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("what", ["value", "map", "timer", "emit"])
+def test_what_a_handler_leaves_behind_cannot_touch_the_key_of_another_one(what: str, waits: bool) -> None:
+    errors: list[BaseException] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def careless(
+        ctx: Context, event: str, total: Annotated[ValueState[int], Default(0)], names: MapState[str, int]
+    ) -> None:
+        async def behind() -> None:
+            await pass_gate("behind")
+            try:
+                match what:
+                    case "value":
+                        total.value = 77
+                    case "map":
+                        names["x"] = 77
+                    case "timer":
+                        ctx.timers.after(60, name="later")
+                    case "emit":
+                        ctx.emit(77)
+            except HandlerOverError as error:
+                errors.append(error)
+
+        if event == "leave":
+            tasks.append(asyncio.create_task(behind()))
+        if waits:
+            await asyncio.sleep(0)
+        total.value += 1
+        names["n"] = 1
+        ctx.emit(event)
+
+    with Bench(careless, timers={"later": later}) as b:
+        b.put("a", "leave")
+        b.put("b", "stay")
+        open_gate(b, "behind")
+        b.put("c", "stay")
+        assert len(errors) == 1
+        assert [b.value("total", key) for key in "abc"] == [1, 1, 1]
+        assert [b.value("names", key) for key in "abc"] == [{"n": 1}] * 3
+        assert b.timers(b.service, "b") == []
+        assert b.outputs(b.out) == ["leave", "stay", "stay"]
 
 
 def test_handlers_that_are_cancelled_clean_up_side_by_side() -> None:

@@ -333,10 +333,11 @@ def test_it_is_dropped_when_that_is_allowed(caplog: pytest.LogCaptureFixture) ->
         assert harness.state(service, "kept", 3) is None
 
 
-def test_a_state_without_values_may_go() -> None:
+def test_a_state_without_values_may_go_and_is_not_called_dropped(caplog: pytest.LogCaptureFixture) -> None:
     app, _, _ = make(ValueState[V1])
-    with AppHarness(app) as harness:
+    with AppHarness(app) as harness, caplog.at_level(logging.WARNING):
         harness.upgrade(make(ValueState[int], state="other")[0])
+    assert "dropped" not in caplog.text
 
 
 def test_the_schema_is_recorded_beside_the_state() -> None:

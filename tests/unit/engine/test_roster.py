@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate import App, Context, ValueState
+from tidegate import App, Context, ValueState, WatermarkGenerator, WatermarkStrategy
 from tidegate.engine.committed import read_committed
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
@@ -419,3 +420,24 @@ async def test_a_task_that_comes_back_while_it_is_given_up_is_opened_again() -> 
     await world.drain()
     assert await world.results() == world.expected()
     await world.stop()
+
+
+class Broken(WatermarkStrategy):
+    def generator(self) -> WatermarkGenerator:
+        raise ValueError("no watermarks today")
+
+
+async def test_a_task_that_cannot_be_made_is_an_error_and_no_wait() -> None:
+    app, options = App("app", watermark=Broken()), Settings(partitions=1)
+
+    @app.process(app.topic("in"))
+    async def service(ctx: Context, event: Any) -> None: ...
+
+    log = MemoryLog()
+    plan = Plan(app.define().id, app.define().services, app.define().topics, options, {})
+    await log.create(plan.specs)
+    engine = Engine(plan, log, Stores(None, options), options, clock=ManualClock(0))
+
+    with pytest.raises(ValueError, match="no watermarks today"):
+        await asyncio.wait_for(engine.start(), 10)
+    await engine.close_tasks(commit=False)

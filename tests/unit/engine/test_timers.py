@@ -262,6 +262,15 @@ def test_an_impossible_time_is_refused_where_it_is_set(when: Any) -> None:
         assert len(refused) == 1
 
 
+@pytest.mark.parametrize("method", ["at", "after"])
+def test_a_kind_of_time_that_there_is_not_is_refused_where_it_is_set(method: str) -> None:
+    async def impossible(ctx: Context, event: Any) -> None:
+        getattr(ctx.timers, method)(1, name="t", time="clock")
+
+    with Bench(impossible, timers={None: on_timer_only}) as b, pytest.raises(ServiceFailedError, match="'processing'"):
+        b.put("k")
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 

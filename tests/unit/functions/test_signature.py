@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import pytest
@@ -114,15 +115,54 @@ def test_a_topic_without_a_type_takes_the_handlers() -> None:
         assert seen == [Event("x")]
 
 
-def test_a_topics_own_type_counts_more_than_the_handlers() -> None:
-    seen: list[Any] = []
+async def takes_event(ctx: Context, event: Event) -> None: ...
 
-    async def handler(ctx: Context, event: Event) -> None:
-        seen.append(event)
 
-    with Bench(handler, topic={"value_type": dict[str, str]}) as bench:
-        bench.send_raw(bench.events, key=b"k", value=b'{"name":"x"}')
-        assert seen == [{"name": "x"}]
+async def takes_either(ctx: Context, event: Event | str) -> None: ...
+
+
+async def takes_float(ctx: Context, event: float) -> None: ...
+
+
+async def takes_mapping(ctx: Context, event: Mapping[str, Any]) -> None: ...
+
+
+async def takes_named(ctx: Context, event: Named) -> None: ...
+
+
+async def takes_one_of_its_own(ctx: Context, event: Own) -> None: ...
+
+
+class Own(Event, frozen=True):
+    """More than the topic says."""
+
+
+class Named(Protocol):
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("handler", "value_type"), [(takes_event, dict[str, str]), (takes_event, str), (takes_either, int)]
+)
+def test_a_handler_that_expects_another_type_than_its_topics_is_refused(handler: Any, value_type: Any) -> None:
+    with pytest.raises(DefinitionError, match="topic 'events' holds"):
+        Bench(handler, topic={"value_type": value_type})
+
+
+@pytest.mark.parametrize(
+    ("handler", "value_type"),
+    [
+        (takes_event, Event),
+        (takes_event, Event | None),
+        (takes_either, str),
+        (takes_float, int),
+        (takes_mapping, dict[str, int]),
+        (takes_named, Event),
+        (takes_one_of_its_own, Event),
+    ],
+)
+def test_a_handler_may_expect_more_or_less_than_its_topics_type(handler: Any, value_type: Any) -> None:
+    assert Bench(handler, topic={"value_type": value_type}).service.definition.event_types == (value_type,)
 
 
 # -- what is refused, with a message that helps ------------------------------------------------------------------------
@@ -156,6 +196,19 @@ async def unstorable(ctx: Context, event: Any, seen: ValueState[type]) -> None: 
 async def unstorable_key(ctx: Context, event: Any, seen: MapState[type, int]) -> None: ...
 
 
+async def python_default(ctx: Context, event: Any, seen: ValueState[int] = 0) -> None: ...  # type: ignore[assignment]
+
+
+async def other_default(ctx: Context, event: Any, seen: Annotated[ValueState[int], Default("none")]) -> None: ...
+
+
+async def other_entry(ctx: Context, event: Any, seen: Annotated[MapState[str, int], Default("none")]) -> None: ...
+
+
+async def result(ctx: Context, event: Any) -> int:
+    return 1
+
+
 REFUSED = {
     "not async": (plain, "async def"),
     "a generator": (generator, "async"),
@@ -166,6 +219,10 @@ REFUSED = {
     "unknown annotation": (unknown_name, "Missing"),
     "a type that cannot be stored": (unstorable, "cannot be stored"),
     "a key that cannot be stored": (unstorable_key, "cannot be stored"),
+    "a default outside of the annotation": (python_default, r"Default\(0\)"),
+    "a default of another type": (other_default, "'seen' holds int, so 'none' cannot be its default"),
+    "an entry's default of another type": (other_entry, "'seen' holds int"),
+    "a result": (result, r"returns int.*ctx\.emit"),
     "not a function": (functools.partial(two_events, other=1), "partial"),
 }
 
