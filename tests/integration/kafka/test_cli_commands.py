@@ -227,6 +227,15 @@ def test_a_broker_that_is_not_there_is_an_error_that_says_what_to_do(
     assert time.monotonic() - began < 15
 
 
+def test_a_worker_says_that_it_waits_for_a_broker(project: KafkaProject) -> None:
+    nowhere = f"kafka://127.0.0.1:{free_port()}"
+
+    done = project.run("worker", "hello.py", "--broker", nowhere, "--kafka-connect-timeout", "3", code=1)
+
+    assert f"waiting for a broker at {nowhere}, for 3 s at most" in done.stderr
+    assert f"Error: no broker answers at {nowhere}" in done.stderr
+
+
 # ------------------------------------------------------------------------------------------------------------- reset
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,10 +35,14 @@ from tidegate.settings import KafkaSettings
 
 __all__ = ("EARLIEST", "LATEST", "READ_COMMITTED", "READ_UNCOMMITTED", "Cluster", "by_topic")
 
+logger = logging.getLogger(__name__)
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
+_TELL_SECONDS: Final = 2.0
+"""After so long, whoever starts is told that there is no broker yet."""
 _REFUSED = (
     AuthenticationFailedError,
     AuthenticationMethodNotSupported,
@@ -69,6 +74,17 @@ class Cluster:
     async def start(self) -> None:
         """Find the brokers. LogUnavailableError says what to try when there are none."""
         patience = Patience(self.settings.kafka_connect_timeout, f"connecting to {self.where}")
+        telling = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell_of_waiting)
+        try:
+            await self._connect(patience)
+        finally:
+            telling.cancel()
+
+    def _tell_of_waiting(self) -> None:
+        seconds = self.settings.kafka_connect_timeout
+        logger.info("waiting for a broker at %s, for %g s at most (kafka_connect_timeout)", self.where, seconds)
+
+    async def _connect(self, patience: Patience) -> None:
         while True:
             try:
                 await self._knock()
