@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tidegate.engine.committed import read_committed
@@ -65,13 +65,17 @@ class BoundedRun:
         return all(task.timekeeper.finished and task.quiet for task in self._tasks.values())
 
     async def _all_read(self) -> bool:
+        """Also what was committed and cannot be read yet: in a circle of services nothing else tells of it."""
         inputs = {source: input_ for task in self._tasks.values() for source, input_ in task.inputs.items()}
         try:
-            ends = await self._log.end_offsets(source for source in inputs if source not in self.ends)
+            ends = await self._written(inputs)
         except LogUnavailableError:
             return False
-        ends = {**ends, **self.ends}  # those of tasks that run elsewhere, too
         return all(input_.position >= ends[source] for source, input_ in inputs.items())
+
+    async def _written(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where these end; those that are written from outside, where they ended at the start."""
+        return {**await self._log.written_offsets(set(sources) - self.ends.keys()), **self.ends}
 
     async def _over_elsewhere(self, here: set[str]) -> bool:
         """The other tasks have committed their end: whoever owns them may be dead by now."""
@@ -79,14 +83,14 @@ class BoundedRun:
         if now - self._looked < _LOOK_SECONDS:
             return False
         try:
-            committed, ends = await read_committed(
-                self._log, (task for task in self._plan.tasks if task.id not in here)
-            )
+            others = [task for task in self._plan.tasks if task.id not in here]
+            committed, _ = await read_committed(self._log, others)
+            ends = await self._written(source for task in others for _, source in task.sources)
         except LogUnavailableError:
             return False
         finally:
             self._looked = asyncio.get_running_loop().time()
-        behind = [name for name, task in committed.items() if not task.finished({**ends, **self.ends})]
+        behind = [name for name, task in committed.items() if not task.finished(ends)]
         if behind and now - self._told >= _TELL_SECONDS:
             if self._told:
                 logger.info("all is done here; other workers still have %s", ", ".join(sorted(behind)))

@@ -1,0 +1,61 @@
+"""When a bounded run is over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from tidegate import App, Context
+from tidegate.engine.plan import Plan
+from tidegate.engine.stores import Stores
+from tidegate.engine.worker import Engine
+from tidegate.logs.base import TopicPartition
+from tidegate.settings import Settings
+from tidegate.testing.log import MemoryLog
+
+LATE = 0.3
+
+
+class LateLog(MemoryLog):
+    """Shows what is appended to a topic a while later, as a broker does whose transaction markers take their time."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self._late, self._seen = topic, dict[tuple[TopicPartition, int], float]()
+
+    def bounds(self, source: TopicPartition) -> tuple[int, int]:
+        start, end = super().bounds(source)
+        if source.topic != self._late:
+            return start, end
+        now = time.monotonic()
+        self._seen.setdefault((source, end), now)
+        shown = [at for (known, at), since in self._seen.items() if known == source and now - since >= LATE]
+        return start, max(shown, default=0)
+
+    async def written_offsets(self, sources: Any) -> dict[TopicPartition, int]:
+        return {source: super(LateLog, self).bounds(source)[1] for source in sources}
+
+
+async def test_what_was_committed_and_cannot_be_read_yet_is_waited_for() -> None:
+    app, options = App("app"), Settings(partitions=1)
+    numbers, again = app.topic("numbers", value_type=int), app.topic("again", value_type=int)
+    handled: list[int] = []
+
+    @app.process(numbers, again, to=again)
+    async def count_down(ctx: Context, number: int) -> None:
+        handled.append(number)
+        if number:
+            ctx.emit(number - 1)
+
+    definition, log = app.define(), LateLog("again")
+    plan = Plan(definition.id, definition.services, definition.topics, options, {})
+    await log.create(plan.specs)
+    await (await log.writer()).append({TopicPartition("numbers", 0): [(b"k", b"2", 0, ())]})
+    engine = Engine(plan, log, Stores(None, options), options, until_end=True)
+    await engine.start()
+
+    await asyncio.wait_for(engine.run(), 20)
+
+    await engine.close_tasks(commit=True)
+    assert handled == [2, 1, 0]
