@@ -24,7 +24,8 @@ def command() -> str:
     return found
 
 
-@pytest.mark.parametrize("log", [pytest.param("embedded", marks=pytest.mark.slow), "kafka"])
+@pytest.mark.slow
+@pytest.mark.parametrize("log", ["embedded", "kafka"])
 def test_spark_submit_as_the_page_says(request: pytest.FixtureRequest, tmp_path: Path, log: str) -> None:
     flags: dict[str, Any] = {"data": tmp_path}
     environment = {"TIDEGATE_DATA": str(tmp_path), "SPARK_CONF_DIR": str(tmp_path)}
