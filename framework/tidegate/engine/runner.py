@@ -31,12 +31,20 @@ class Runner:
         self._loop = loop
         self._context = contextvars.copy_context()
         self._context.run(handling.set, name)
-        self._handover: asyncio.Future[tuple[Coroutine[Any, Any, Any], Any, Done]] = loop.create_future()
-        self._task = loop.create_task(self._serve(), name=name, context=self._context)
+        self._name = name
         self._closing = False
+        self._start()
+
+    def _start(self) -> None:
+        self._handover: asyncio.Future[tuple[Coroutine[Any, Any, Any], Any, Done]] = self._loop.create_future()
+        self._requested = 0
+        """How often the coroutine that was taken over was to be cancelled by `cancel`, and not by somebody else."""
+        self._task = self._loop.create_task(self._serve(), name=self._name, context=self._context)
 
     def drive(self, function: Callable[[], T]) -> T:
         """Call `function`, which sends into coroutines, as if from inside this runner's task."""
+        if self._task.done():
+            self._start()
         outer = asyncio.current_task(self._loop)
         if outer is not None:
             _leave_task(self._loop, outer)
@@ -56,6 +64,7 @@ class Runner:
 
     def cancel(self) -> None:
         """Cancel the coroutine that was taken over."""
+        self._requested += 1
         self._task.cancel()
 
     async def close(self) -> None:
@@ -65,7 +74,10 @@ class Runner:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _serve(self) -> None:
-        while not self._closing:
+        """One coroutine after the other, until somebody else cancels this task: a loop that is being closed cancels all
+        of its tasks and waits for their end. `drive` makes a new one, should there be more to drive."""
+        over = False
+        while not (over or self._closing):
             (coroutine, yielded, done), cancelled = await self._next()
             self._handover = self._loop.create_future()
             error: BaseException | None = None
@@ -73,6 +85,7 @@ class Runner:
                 await _resume(coroutine, yielded, cancelled)
             except (Exception, asyncio.CancelledError) as failure:
                 error = failure
+            over = self._task.cancelling() > self._requested
             self._forget_cancellation()
             if not self._closing:
                 done(error)
@@ -84,16 +97,13 @@ class Runner:
             try:
                 return await self._handover, cancelled
             except asyncio.CancelledError:
-                if not self._handover.cancelled() and self._handover.done():
-                    cancelled = True
-                elif self._closing:
+                if self._handover.cancelled() or not self._handover.done():
                     raise
-                else:  # whoever asked for it never came to wait
-                    self._handover = self._loop.create_future()
-                    self._forget_cancellation()
+                cancelled = True
 
     def _forget_cancellation(self) -> None:
         """The next coroutine was not cancelled: `asyncio.timeout` and task groups count such requests."""
+        self._requested = 0
         while self._task.cancelling():
             self._task.uncancel()
 

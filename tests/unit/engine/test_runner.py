@@ -276,3 +276,50 @@ async def test_closing_an_idle_runner_ends_its_task() -> None:
     runner = Runner(asyncio.get_running_loop(), "runner")
     await runner.close()
     assert len(asyncio.all_tasks()) == before
+
+
+@pytest.mark.parametrize("doing", ["nothing", "waiting", "stubborn"])
+def test_a_loop_that_ends_does_not_wait_for_a_runner_that_nobody_has_closed(doing: str) -> None:
+    told: list[BaseException | None] = []
+
+    async def waiting() -> None:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            if doing == "waiting":
+                raise
+
+    async def leave_behind() -> None:
+        runner = Runner(asyncio.get_running_loop(), "runner")
+        if doing != "nothing":
+            coroutine = waiting()
+            runner.take_over(coroutine, runner.drive(lambda: coroutine.send(None)), told.append)
+        await asyncio.sleep(0)
+
+    asyncio.run(leave_behind())  # it cancels what is left, and waits for its end
+    assert [type(error) for error in told] == {
+        "nothing": [],
+        "waiting": [asyncio.CancelledError],
+        "stubborn": [type(None)],
+    }[doing]
+
+
+@pytest.mark.parametrize("wait", [True, False], ids=["while it waits", "while it is idle"])
+async def test_a_runner_goes_on_after_somebody_else_has_cancelled_its_task(drive: Drive, wait: bool) -> None:
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def handler() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        if wait:
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await asyncio.sleep(10)
+
+    for _ in range(2):
+        error = await drive(handler())
+        assert isinstance(error, asyncio.CancelledError) == wait
+        tasks[-1].cancel()
+        await asyncio.sleep(0)
+        assert await drive(asyncio.sleep(0)) is None
+    assert tasks[0] is not tasks[1]
