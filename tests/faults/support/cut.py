@@ -5,7 +5,7 @@ to `u`, while a record has hops left; each counts what it handles, some of it af
 each record must count once in the end. For every checkpoint on the way the same must come out when one goes on from
 it: its state, and then what was in flight, and then what came from outside behind its positions.
 
-Everything runs in one thread, in an order that the seed decides: what takes a thread elsewhere takes a few turns of the
+Everything runs in one thread, in an order that the seed decides: what takes a thread elsewhere takes some turns of the
 loop here.
 """
 
@@ -255,10 +255,10 @@ def expected() -> Counter[tuple[str, str]]:
 
 
 def soon(chance: random.Random) -> Callable[..., Any]:
-    """Instead of a thread: a few turns of the loop."""
+    """Instead of a thread: a few turns of the loop, or so many that tasks commit meanwhile."""
 
     async def later(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        for _ in range(chance.randrange(6)):
+        for _ in range(chance.choice((0, 1, 2, 4, 8, 16, 40))):
             await asyncio.sleep(0)
         return function(*arguments, **options)
 
