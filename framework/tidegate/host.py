@@ -82,6 +82,11 @@ def join_group(app: str, settings: Settings, address: str) -> Membership:
     return Alone(address)
 
 
+def _tell_what_does_not_count(resolved: Resolved) -> None:
+    for sentence in resolved.ignored:
+        logger.warning("%s", sentence)
+
+
 class Host:
     """One app in one process."""
 
@@ -134,13 +139,15 @@ class Host:
     async def start(self) -> list[TaskReport]:
         """1. Open the log. 2. Create the topics. 3. Answer those beside us. 4. Recover the tasks."""
         definition = self._define()
-        self.settings = definition.resolve(self.flags).settings
+        resolved = definition.resolve(self.flags)
+        self.settings = resolved.settings
         async with AsyncExitStack() as started:
             await self._open_log(definition.id)
             started.push_async_callback(self.log.stop)
             self.outbox = Outbox(self.log, definition.id)
             started.push_async_callback(self.outbox.close)
             plan = await self._plan(definition)
+            _tell_what_does_not_count(resolved)
             self.engine = self._new_engine(plan, started)
             await self.log.create(plan.specs)
             self.post = Post(plan, self.clock, self._send_letter, self.log)

@@ -121,6 +121,15 @@ def test_a_flag_wins_over_the_environment_over_the_app(project: Project) -> None
     assert not (project.directory / "by-environment-too").exists()
 
 
+def test_a_misspelt_variable_is_told_when_a_worker_starts(project: Project) -> None:
+    done = project.run("worker", "hello.py", "--until-end", TIDEGATE_COMIT_INTERVAL="1")
+
+    said = [line for line in done.stderr.splitlines() if "TIDEGATE_COMIT_INTERVAL" in line]
+    assert len(said) == 1
+    assert said[0].startswith("Warning")
+    assert "did you mean TIDEGATE_COMMIT_INTERVAL?" in said[0]
+
+
 def test_metrics_are_served(project: Project) -> None:
     with project.worker("hello.py", "--metrics", "127.0.0.1:19464"):
         greet(project, ["ann"])
