@@ -9,10 +9,17 @@ __all__ = ("to_its_end",)
 
 
 async def to_its_end(work: Awaitable[None]) -> None:
-    """Whoever is cancelled meanwhile waits until the thread is done with the store and its files."""
+    """Whoever is cancelled meanwhile, be it more than once, waits until the thread is done with the store and its
+    files."""
     future = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.gather(future, return_exceptions=True)
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return future.result()
+    if not future.cancelled():
+        future.exception()  # nobody asks for it
+    raise cancelled
