@@ -27,7 +27,8 @@ from tidegate import App
 app = App("hello", commit_interval=0.5)
 ```
 
-`tidegate config hello.py` shows what holds, and why. None of the settings changes what services compute.
+`tidegate config hello.py` shows what holds, and why. A `TIDEGATE_` variable that is no setting, such as a
+misspelt one, is told there and when a worker starts. None of the settings changes what services compute.
 
 This page is made from the settings themselves by `make docs`.
 """

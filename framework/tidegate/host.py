@@ -82,6 +82,18 @@ def join_group(app: str, settings: Settings, address: str) -> Membership:
     return Alone(address)
 
 
+def _tell_what_does_not_count(resolved: Resolved, plan: Plan) -> None:
+    for sentence in resolved.ignored:
+        logger.warning("%s", sentence)
+    if plan.fixed and resolved.sources["partitions"] != "default":
+        wanted = resolved.settings.partitions
+        logger.warning(
+            "partitions=%d is for topics that do not exist yet; these services go by topics that do: %s. To "
+            "change the number of tasks, stop the app with a savepoint and restore that with --partitions %d.",
+            wanted, ", ".join(f"{name} has {count} tasks" for name, count in plan.fixed.items()), wanted,
+        )  # fmt: skip
+
+
 class Host:
     """One app in one process."""
 
@@ -134,13 +146,15 @@ class Host:
     async def start(self) -> list[TaskReport]:
         """1. Open the log. 2. Create the topics. 3. Answer those beside us. 4. Recover the tasks."""
         definition = self._define()
-        self.settings = definition.resolve(self.flags).settings
+        resolved = definition.resolve(self.flags)
+        self.settings = resolved.settings
         async with AsyncExitStack() as started:
             await self._open_log(definition.id)
             started.push_async_callback(self.log.stop)
             self.outbox = Outbox(self.log, definition.id)
             started.push_async_callback(self.outbox.close)
             plan = await self._plan(definition)
+            _tell_what_does_not_count(resolved, plan)
             self.engine = self._new_engine(plan, started)
             await self.log.create(plan.specs)
             self.post = Post(plan, self.clock, self._send_letter, self.log)

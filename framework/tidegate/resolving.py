@@ -6,6 +6,7 @@ A flag on the command line wins over the environment, which wins over `App(...)`
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ class Resolved:
 
     settings: Settings
     sources: Mapping[str, Source]
+    ignored: tuple[str, ...] = ()
+    """A sentence for each variable of the environment that looks like a setting's and is none."""
 
 
 def resolve(
@@ -46,7 +49,7 @@ def resolve(
         sources[name] = source
         values[name] = item.default if source == "default" else _parse(name, value, item.default, source)
     _check(values, sources)
-    return Resolved(Settings(**values), sources)
+    return Resolved(Settings(**values), sources, _ignored(environment))
 
 
 def _find(
@@ -59,6 +62,32 @@ def _find(
     if name in app:
         return app[name], "app"
     return None, "default"
+
+
+_ELSEWHERE: Final = re.compile(
+    r"TIDEGATE_(APP|ALLOW_ROOT|DEBUG|FAULTS|FAULTS_LOG|SEED|TEST_\w+)=.*"
+    # Of services that are called tidegate or tidegate-workers, Kubernetes tells every pod.
+    r"|TIDEGATE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=.*"
+    r"|TIDEGATE_(\w+_)?PORT=\w+://.*",
+    re.DOTALL,
+)
+"""What is no setting, and has its meaning: for the image's entrypoint, the command line, tests, Kubernetes."""
+
+
+def _ignored(environment: Mapping[str, str]) -> tuple[str, ...]:
+    known = [variable(name) for name in _FIELDS]
+    given = ((name, value) for name, value in sorted(environment.items()) if name.startswith(variable("")) and value)
+    return tuple(
+        _no_setting(name, known)
+        for name, value in given
+        if name not in known and not _ELSEWHERE.fullmatch(f"{name}={value}")
+    )
+
+
+def _no_setting(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    advice = f"did you mean {close[0]}?" if close else "'tidegate config' shows all there are."
+    return f"the environment variable {name} is no setting, and is ignored: {advice}"
 
 
 _KINDS: Mapping[type, str] = {str: "text", int: "a whole number", float: "a number", Path: "a path"}

@@ -93,6 +93,6 @@ class SavepointReadError(SparkError):
 
 
 class JobFailedError(SparkError):
-    def __init__(self, job: str, reason: str) -> None:
-        self.job, self.reason = job, reason
-        super().__init__(f"job {job!r} failed: {reason}")
+    def __init__(self, job: str, output: str, reason: str) -> None:
+        self.job, self.output, self.reason = job, output, reason
+        super().__init__(f"job {job!r} failed, in the query for its output {output!r}: {reason}")

@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,35 @@ def test_a_flag_wins_over_the_environment_over_the_app(project: Project) -> None
     project.run("send", "hello.py", "greetings", "--data", "by-flag", TIDEGATE_DATA="by-environment-too")
     assert (project.directory / "by-flag" / "hello").is_dir()
     assert not (project.directory / "by-environment-too").exists()
+
+
+def test_a_misspelt_variable_is_told_when_a_worker_starts(project: Project) -> None:
+    done = project.run("worker", "hello.py", "--until-end", TIDEGATE_COMIT_INTERVAL="1")
+
+    said = [line for line in done.stderr.splitlines() if "TIDEGATE_COMIT_INTERVAL" in line]
+    assert len(said) == 1
+    assert said[0].startswith("Warning")
+    assert "did you mean TIDEGATE_COMMIT_INTERVAL?" in said[0]
+
+
+def test_a_number_of_partitions_that_comes_too_late_is_told(project: Project) -> None:
+    def told(*flags: str, **environment: Any) -> list[str]:
+        done = project.run("worker", "hello.py", "--until-end", *flags, **environment)
+        return [line for line in done.stderr.splitlines() if "partitions=" in line]
+
+    assert told("--partitions", "2") == []
+    assert told("--partitions", "2") == []
+    assert told() == []
+    for said in (told("--partitions", "3"), told(TIDEGATE_PARTITIONS="3")):
+        assert len(said) == 1
+        assert "partitions=3 is for topics that do not exist yet" in said[0]
+        assert "greeter has 2 tasks" in said[0]
+        assert "with a savepoint and restore that with --partitions 3" in said[0]
+
+    with project.worker():
+        project.run("savepoint", "create", "hello.py", "three", "--stop")
+    project.run("savepoint", "restore", "hello.py", "three", "--partitions", "3")
+    assert told("--partitions", "3") == []
 
 
 def test_metrics_are_served(project: Project) -> None:

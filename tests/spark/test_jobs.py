@@ -24,6 +24,7 @@ from tidegate_spark.errors import JobDefinitionError, JobFailedError, MissingJar
 from tidegate_spark.jobs.committing import TableWriter
 from tidegate_spark.jobs.contract import find_jobs
 from tidegate_spark.jobs.files import Files
+from tidegate_spark.jobs.running import _Runner
 from tidegate_spark.jobs.status import look
 
 if TYPE_CHECKING:
@@ -193,6 +194,54 @@ def test_a_checkpoint_that_is_gone_is_noticed(spark: SparkSession, tmp_path: Pat
     with pytest.raises(JobFailedError, match="would lose records or double them"):
         run_job(spark, shop.app, shop.collect, once=True, flags=flags)
     assert [row["id"] for row in by_pyarrow(flags, shop, "sales")] == [1]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The outputs whose queries were started."""
+    names: list[str] = []
+    start = _Runner._start
+
+    def noted(self: _Runner, output: Any, frame: DataFrame, trigger: Any) -> Any:
+        names.append(output.name)
+        return start(self, output, frame, trigger)
+
+    monkeypatch.setattr(_Runner, "_start", noted)
+    return names
+
+
+@pytest.mark.parametrize("damaged", ["offsets/0", "metadata"], ids=["it has failed", "it does not start"])
+def test_after_a_query_that_fails_no_other_is_started(
+    spark: SparkSession, tmp_path: Path, started: list[str], damaged: str
+) -> None:
+    shop, flags = Shop(), {"data": tmp_path}
+
+    @job(inputs=shop.sales, outputs=(Table("first"), Table("second")))
+    def both(sales: DataFrame) -> tuple[DataFrame, DataFrame]:
+        rows = sales.select("value.*", "event_time")
+        return rows, rows
+
+    ran(shop.app, flags, (shop.sales, sales(1)))
+    run_job(spark, shop.app, both, once=True, flags=flags)
+    assert started == ["first", "second", both.quarantine.name]
+    checkpoint = tmp_path / shop.id / "tables" / "_jobs" / "both" / "first"
+    (checkpoint / damaged).write_text("no such thing")
+    (checkpoint / damaged).with_name(f".{Path(damaged).name}.crc").unlink(missing_ok=True)
+    started.clear()
+
+    with pytest.raises(JobFailedError, match="'both' failed, in the query for its output 'first'") as raised:
+        run_job(spark, shop.app, both, once=True, flags=flags)
+    assert raised.value.output == "first"
+    assert started == ["first"]
+    assert [query.name for query in spark.streams.active] == []
+
+
+def test_a_job_that_is_to_stop_starts_nothing(spark: SparkSession, tmp_path: Path, started: list[str]) -> None:
+    """As when another one of the same command has failed."""
+    shop, flags = Shop(), {"data": tmp_path}
+    ran(shop.app, flags, (shop.sales, sales(1)))
+    run_job(spark, shop.app, shop.collect, flags=flags, stopping=lambda: True)
+    assert started == []
 
 
 @pytest.mark.parametrize("flags", [pytest.param("embedded", marks=pytest.mark.slow), "kafka"], indirect=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from tidegate.errors import SettingsError
 from tidegate.resolving import resolve
-from tidegate.settings import variable
+from tidegate.settings import Settings, variable
 
 
 def test_a_flag_wins_over_the_environment_over_the_app_over_the_default() -> None:
@@ -24,6 +25,61 @@ def test_a_flag_wins_over_the_environment_over_the_app_over_the_default() -> Non
 
 def test_an_empty_variable_says_nothing() -> None:
     assert resolve({}, {}, {"TIDEGATE_DATA": ""}).sources["data"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("TIDEGATE_COMIT_INTERVAL", "did you mean TIDEGATE_COMMIT_INTERVAL?"),
+        ("TIDEGATE_PARTITION", "did you mean TIDEGATE_PARTITIONS?"),
+        ("TIDEGATE_CHECKPOINTS_INTERVAL", "did you mean TIDEGATE_CHECKPOINT_INTERVAL?"),
+        ("TIDEGATE_API_PORT", "is no setting"),
+        ("TIDEGATE_WINTER", "'tidegate config' shows all there are"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_told(name: str, advice: str) -> None:
+    environment = {name: "1", "TIDEGATE_DATA": "/environment", "COMMIT_INTERVAL": "1"}
+
+    (sentence,) = resolve({}, {}, environment).ignored
+
+    assert f"variable {name} is no setting" in sentence
+    assert advice in sentence
+
+
+def test_variables_that_others_read_are_not_told() -> None:
+    """Whatever the tree mentions is a setting, or read elsewhere; but for the misspelt ones of tests."""
+    root = Path(__file__).parents[2]
+    places = [root / place for place in ("framework", "app", "api", "services", "spark", "docker", "examples", "tests")]
+    files = [
+        path for place in places for path in place.rglob("*") if path.is_file() and path.name != Path(__file__).name
+    ]
+    found = {
+        name for path in files for name in re.findall(r"\bTIDEGATE_[A-Z_]*[A-Z]\b", path.read_text("utf-8", "ignore"))
+    }
+
+    found -= {"TIDEGATE_COMIT_INTERVAL"}
+
+    assert {"TIDEGATE_APP", "TIDEGATE_FAULTS", "TIDEGATE_BROKER", "TIDEGATE_SEED", "TIDEGATE_TEST_BROKER"} <= found
+    assert resolve({}, {}, dict.fromkeys(found, "")).ignored == ()
+    others = found - {variable(name) for name in Settings.__dataclass_fields__}
+    assert resolve({}, {}, dict.fromkeys(others, "1")).ignored == ()
+
+
+def test_what_kubernetes_tells_of_a_service_is_no_setting() -> None:
+    told = {
+        "TIDEGATE_PORT": "tcp://10.0.0.7:8000",
+        "TIDEGATE_PORT_8000_TCP": "tcp://10.0.0.7:8000",
+        "TIDEGATE_PORT_8000_TCP_ADDR": "10.0.0.7",
+        "TIDEGATE_PORT_8000_TCP_PORT": "8000",
+        "TIDEGATE_PORT_8000_TCP_PROTO": "tcp",
+        "TIDEGATE_SERVICE_HOST": "10.0.0.7",
+        "TIDEGATE_SERVICE_PORT": "8000",
+        "TIDEGATE_SERVICE_PORT_HTTP": "8000",
+        "TIDEGATE_WORKERS_SERVICE_HOST": "10.0.0.8",
+        "TIDEGATE_WORKERS_PORT": "tcp://10.0.0.8:8000",
+    }
+
+    assert resolve({}, {}, told).ignored == ()
 
 
 def test_each_setting_has_a_variable() -> None:

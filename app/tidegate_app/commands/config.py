@@ -35,6 +35,8 @@ def command(app: str | None, as_json: bool, **options: Any) -> None:
 
     flags = take_flags(options)
     resolved = load_app(app).define().resolve(flags) if app else resolve({}, flags)
+    for sentence in resolved.ignored:
+        click.echo(f"Warning: {sentence}", err=True)
     values = {
         name: _HIDDEN if value and fields()[name].metadata["secret"] else value
         for name in SETTING_NAMES

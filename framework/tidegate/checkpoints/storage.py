@@ -99,6 +99,15 @@ class Folder:
             self._fs.invalidate_cache()
             return bool(self._fs.isfile(self.under(path)))
 
+    def stamp_of(self, path: str) -> str | None:
+        """What tells a file from another one that takes its place, without reading it. None: it is not there."""
+        with self._errors():
+            self._fs.invalidate_cache()
+            try:
+                return str(self._fs.ukey(self.under(path)))
+            except FileNotFoundError:
+                return None
+
     def get(self, path: str) -> bytes:
         """CheckpointNotFoundError: it is not there."""
         with self._errors():
@@ -196,13 +205,23 @@ class CheckpointStorage(Folder):
         """The numbers of the complete checkpoints, newest first."""
         return [epoch for epoch in self.epochs() if self.exists(f"{self.folder_of(epoch)}/{MANIFEST}")]
 
+    def drafts(self) -> list[str]:
+        """The names of the folders of savepoints, complete or not."""
+        return [name for name in self.names(_SAVEPOINTS) if _NAME.fullmatch(name)]
+
     def savepoints(self) -> list[str]:
-        names = [name for name in self.names(_SAVEPOINTS) if _NAME.fullmatch(name)]
-        return [name for name in names if self.exists(f"{_SAVEPOINTS}/{name}/{MANIFEST}")]
+        return [name for name in self.drafts() if self.exists(f"{_SAVEPOINTS}/{name}/{MANIFEST}")]
+
+    def stamp(self, id_: str | int) -> str | None:
+        """Of the manifest: it is another one when that is. None: it is not there."""
+        return self.stamp_of(f"{self._folder(id_)}/{MANIFEST}")
 
     def manifest(self, id_: str | int) -> Manifest:
         """Of a checkpoint, by its number, or a savepoint, by its name."""
-        return self.manifest_in(self.folder_of(int(id_)) if str(id_).isdecimal() else self.folder_of(0, str(id_)))
+        return self.manifest_in(self._folder(id_))
+
+    def _folder(self, id_: str | int) -> str:
+        return self.folder_of(int(id_)) if str(id_).isdecimal() else self.folder_of(0, str(id_))
 
     def manifest_in(self, folder: str) -> Manifest:
         path = f"{folder}/{MANIFEST}" if folder else MANIFEST

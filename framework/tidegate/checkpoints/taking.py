@@ -21,7 +21,7 @@ from typing import Final, Literal
 from tidegate.checkpoints.manifest import FileRef, TaskSnapshot, encode_task
 from tidegate.checkpoints.records import REPORTS, Report
 from tidegate.checkpoints.storage import CheckpointStorage, digest_of
-from tidegate.checkpoints.threads import to_its_end
+from tidegate.checkpoints.threads import Threads, to_its_end
 from tidegate.engine.barriers import CheckpointRecord
 from tidegate.engine.markers import source_name
 from tidegate.engine.plan import TaskPlan
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 _FLUSHES: Final = 2
 """Stores of a worker that are written at the same time: more would only wait for the same disk."""
 _UPLOADS: Final = 4
-"""Files of a worker that are uploaded at the same time."""
+"""Files of a worker that are uploaded at the same time. Those that hang count, too, until they end."""
 
 Storage = Callable[[], Awaitable[CheckpointStorage]]
 Tell = Callable[[NewRecord], Awaitable[None]]
@@ -53,7 +53,7 @@ class Taker:
         self._run, self._stores, self._clock = run, stores, clock
         self._storage, self._barrier, self._tell = storage, barrier, tell
         self._flushes = asyncio.Semaphore(_FLUSHES)
-        self._uploads = asyncio.Semaphore(_UPLOADS)
+        self._uploads = Threads(_UPLOADS)
         self._digests: dict[tuple[int, int, int], str] = {}
         """Of files that were looked at before: a file of a store never changes, and its links share its number."""
         self._known: dict[str, tuple[int, TaskSnapshot]] = {}
@@ -116,21 +116,17 @@ class Taker:
                 return None
             if path is None:
                 path = f"{own}files/{cut.plan.id}/{local.name}"
-                await self._upload(storage, local, f"{folder}/{path}")
+                fault_point("snapshot.uploading")
+                await self._uploads.run(storage.upload, local, f"{folder}/{path}")
                 uploaded += size
             files.append(FileRef(name=local.name, path=path, size=size, sha256=digest))
         snapshot = _describe(cut, files, "memory" if self._stores.directory is None else "rocksdb")
         described = f"{folder}/{own}tasks/{cut.plan.id}.json"
         fault_point("snapshot.uploaded")
-        await asyncio.to_thread(storage.put, described, encode_task(snapshot))
+        await self._uploads.run(storage.put, described, encode_task(snapshot))
         if barrier.name is None:
             self._known[cut.plan.id] = cut.epoch, snapshot
         return Report(run=self._run, epoch=cut.epoch, path=described, uploaded=uploaded)
-
-    async def _upload(self, storage: CheckpointStorage, local: Path, path: str) -> None:
-        async with self._uploads:
-            fault_point("snapshot.uploading")
-            await to_its_end(asyncio.to_thread(storage.upload, local, path))
 
     async def _shared(self, cut: Cut, base: int | None, storage: CheckpointStorage) -> dict[tuple[str, int], str]:
         """Where the files of the newest complete checkpoint are, relative to the folder of the new one."""
@@ -138,7 +134,7 @@ class Taker:
             return {}
         epoch, known = self._known.get(cut.plan.id, (0, None))
         if epoch != base or known is None:
-            known = await asyncio.to_thread(_of_task, storage, base, cut.plan)
+            known = await self._uploads.run(_of_task, storage, base, cut.plan)
         if known is None:
             return {}
         return {(file.sha256, file.size): moved(file.path, base) for file in known.files}

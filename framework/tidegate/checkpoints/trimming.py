@@ -6,28 +6,27 @@ those that are kept is read by nobody, whatever happens.
 
 from __future__ import annotations
 
-import asyncio
-
 from tidegate.checkpoints.manifest import Manifest
 from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.engine.markers import parse_source
 from tidegate.engine.plan import Plan
 from tidegate.logs.base import Log, TopicPartition
 
-__all__ = ("trim",)
+__all__ = ("kept", "trim")
 
 
-async def trim(plan: Plan, log: Log, storage: CheckpointStorage) -> None:
-    starts = _starts(plan, await asyncio.to_thread(_kept, storage))
+def kept(storage: CheckpointStorage) -> list[Manifest]:
+    return [storage.manifest(epoch) for epoch in storage.checkpoints()]
+
+
+async def trim(plan: Plan, log: Log, manifests: list[Manifest]) -> None:
+    """`manifests`: of all checkpoints that are kept."""
+    starts = _starts(plan, manifests)
     if starts:
         await log.trim(starts)
 
 
-def _kept(storage: CheckpointStorage) -> list[Manifest]:
-    return [storage.manifest(epoch) for epoch in storage.checkpoints()]
-
-
-def _starts(plan: Plan, kept: list[Manifest]) -> dict[TopicPartition, int]:
+def _starts(plan: Plan, manifests: list[Manifest]) -> dict[TopicPartition, int]:
     """Below every cut of this run; of a topic that one of them does not know, nothing."""
     internal = {name for name, topic in plan.topics.items() if topic.internal}
     cuts = [
@@ -37,7 +36,7 @@ def _starts(plan: Plan, kept: list[Manifest]) -> dict[TopicPartition, int]:
             for name, mark in task.marker.inputs.items()
             if (source := parse_source(name)).topic in internal
         }
-        for manifest in kept
+        for manifest in manifests
         if manifest.run == plan.run.id
     ]
     if not cuts:

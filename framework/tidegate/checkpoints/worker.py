@@ -15,6 +15,7 @@ from tidegate.checkpoints.manifest import TaskSnapshot
 from tidegate.checkpoints.status import CheckpointMetrics, CheckpointStatus
 from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.checkpoints.taking import Taker
+from tidegate.checkpoints.threads import Threads
 from tidegate.engine.barriers import CHECKPOINT_KEY, CheckpointRecord, decode_checkpoint
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.engine.snapshots import Cut
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _FIND_SECONDS: Final = 600.0
 """How long to look for a checkpoint to start from before the whole changelog is replayed instead."""
+_FETCHES: Final = 6
+"""Tasks of a worker that fetch at the same time."""
 
 
 class Checkpoints:
@@ -51,6 +54,7 @@ class Checkpoints:
         self._url = url
         self._opened: CheckpointStorage | None = None
         self._manifests: Manifests | None = None
+        self._fetches = Threads(_FETCHES)
         self._heard = asyncio.Event()
         self.status = CheckpointStatus()
         self.metrics: CheckpointMetrics | None = None
@@ -116,11 +120,20 @@ class Checkpoints:
             if self._manifests is None:
                 self._manifests = Manifests(await self.storage())
             async with asyncio.timeout(_FIND_SECONDS):
-                found = await _fetch(self._manifests, plan, fits, directory)
+                found = await self._fetch(self._manifests, plan, fits, directory)
         except (TidegateError, OSError, TimeoutError) as error:
             logger.warning("%s: no checkpoint can be used, so its whole changelog is replayed: %s", plan.id, error)
             return False
         return found is not None
+
+    async def _fetch(self, manifests: Manifests, plan: TaskPlan, fits: Fit, directory: Path) -> TaskSnapshot | None:
+        """In a thread. Whoever does not wait for its end leaves nothing behind, either."""
+        work = await self._fetches.start(fetch, manifests, plan, fits, directory)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:  # also when time is up
+            work.add_done_callback(lambda _: shutil.rmtree(directory, ignore_errors=True))
+            raise
 
     # -- beside the tasks --------------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -128,19 +141,3 @@ class Checkpoints:
             await self.coordinator.run()
         finally:
             await self.coordinator.resign()
-
-
-async def _fetch(manifests: Manifests, plan: TaskPlan, fits: Fit, directory: Path) -> TaskSnapshot | None:
-    """In a thread. Whoever does not wait for its end leaves nothing behind, either."""
-    work = asyncio.ensure_future(asyncio.to_thread(fetch, manifests, plan, fits, directory))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:  # also when time is up
-        work.add_done_callback(lambda done: _forget(done, directory))
-        raise
-
-
-def _forget(done: asyncio.Future[TaskSnapshot | None], directory: Path) -> None:
-    if not done.cancelled():
-        done.exception()  # nobody asks for it
-    shutil.rmtree(directory, ignore_errors=True)

@@ -281,7 +281,7 @@ class TaskContext(Context):
             key_bytes = journal.key
             if self._witness is not None and self._witness.seen is not None:
                 target = output.beside
-        when = journal.timestamp if timestamp is None else to_instant(timestamp)
+        when = journal.timestamp if timestamp is None else to_instant(timestamp, now=journal.timestamp)
         stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
         if headers or len(raw) + len(key_bytes) > output.large:
             check_headers(headers)
@@ -304,7 +304,8 @@ class TaskContext(Context):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        when = self.journal.timestamp if timestamp is None else to_instant(timestamp)
+        now = self.journal.timestamp
+        when = now if timestamp is None else to_instant(timestamp, now=now)
         self.put(*self.mail.told(_name(service), key, message, when, headers))
 
     def reply(self, value: Any) -> None:

@@ -156,3 +156,8 @@ class EpochMoves:
     def cancel_snapshots(self) -> None:
         for snapshot in self._snapshots:
             snapshot.cancel()
+
+    async def end_snapshots(self) -> None:
+        """None is taken any more, and none reads the store."""
+        self.cancel_snapshots()
+        await asyncio.gather(*self._snapshots, return_exceptions=True)

@@ -129,6 +129,8 @@ class Plan:
         `parallelism`: of a run that is about to begin, by service; see `Shuffling`. `others`: services that are told
         things, but do not run."""
         self.app, self.run, self._settings, self._existing = app, run, settings, existing
+        services = tuple(services)
+        self._undecided = [service.name for service in services if _leaves_open(service)]
         self.given = [self._with_topics(declared) for declared in services]
         """The services before any shuffle, with their topics as they are on the log."""
         self._shuffling = Shuffling(app, run, existing, parallelism)
@@ -260,6 +262,13 @@ class Plan:
         return sorted(name for name in own - self.services.keys() if not _OF_A_RUN.match(name))
 
     @property
+    def fixed(self) -> Mapping[str, int]:
+        """The services that have another number of tasks than the setting `partitions` says, with theirs: their topics
+        are there already. Where the code gives a number, the setting has no say."""
+        tasks = {name: self.services[name].tasks for name in self._undecided}
+        return {name: count for name, count in tasks.items() if count != self._settings.partitions}
+
+    @property
     def specs(self) -> list[TopicSpec]:
         """Everything that must exist before a task opens."""
         control = TopicSpec(name=self.control.topic, partitions=1, compact=True, internal=True)
@@ -270,6 +279,11 @@ class Plan:
         Replies are read by no task, so they are only ever removed by time."""
         trimmed = topic.internal and topic is not self.replies and self._settings.checkpoint_interval > 0
         return (replace(topic, retention_ms=None) if trimmed else topic).spec
+
+
+def _leaves_open(service: ServiceDefinition) -> bool:
+    """Whether the code leaves it to the settings how many tasks the service has."""
+    return not (service.parallelism or service.partitions or any(topic.partitions for topic in service.inputs))
 
 
 def _back_edges(edges: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:

@@ -423,7 +423,8 @@ class Task:
 
     # -- closing -----------------------------------------------------------------------------------------------------
     async def close(self, *, commit: bool) -> None:
-        """Wait for the commit that is under way, commit what is finished if asked to, cancel what waits."""
+        """Wait for the commit that is under way, commit what is finished if asked to, cancel what waits. Either commit
+        may begin a snapshot, so it is after them that none reads the store any more."""
         if self.state is TaskState.CLOSED:
             return
         was, self.state = self.state, TaskState.CLOSED
@@ -431,13 +432,14 @@ class Task:
             return
         async with AsyncExitStack() as closing:  # in the opposite order, whatever fails, or if this is cancelled
             closing.callback(self.store.close)
+            closing.push_async_callback(self.epochs.end_snapshots)
             closing.push_async_callback(self._writer.close)
             if self._sender is not None:
                 closing.push_async_callback(self._sender.close)
             closing.push_async_callback(self._close_function)
             closing.push_async_callback(self.dispatcher.close)
             self.epochs.cancel_snapshots()
-            for under_way in filter(None, (self._commit_task, self._flushing, *self.epochs.snapshotting)):
+            for under_way in filter(None, (self._commit_task, self._flushing)):
                 await asyncio.gather(under_way, return_exceptions=True)
             if commit and was is TaskState.RUNNING and self.dispatcher.failure is None:
                 await self.commit()

@@ -174,8 +174,10 @@ class LiveTimers(Timers):
         domain = DOMAINS.get(time)
         if domain is None:
             raise UsageError(f"the timer {name!r} goes by event time or by the clock: time='event' or 'processing'")
+        now = self._journal.timestamp if domain == EVENT else self._clock.now()
+        instant = to_instant(when, now=now)
         entry = self._entry(name)
-        self._cells.assign(entry, (domain, to_instant(when)), self._journal)
+        self._cells.assign(entry, (domain, instant), self._journal)
         self.set.append(entry)
 
     def after(self, span: Duration, *, name: str, time: TimeDomain = "event") -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from tidegate.query.scanning import Item, KeyPage, KeyRange, after_key
 from tidegate.query.values import json_key, parse_key
-from tidegate.serving.history import Checkpoint, CheckpointProgress, Past
+from tidegate.serving.catalogue import Checkpoint
+from tidegate.serving.history import CheckpointProgress, Past
 from tidegate.serving.positions import Position, merge, parse_position
 from tidegate.serving.requests import Done
 from tidegate.serving.sending import Sent

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,8 +24,6 @@ from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.codecs import FAILURES
 from tidegate.engine.barriers import CheckpointRecord
 from tidegate.errors import (
-    CheckpointDamagedError,
-    CheckpointNotFoundError,
     DecodeError,
     NotReadyError,
     PositionError,
@@ -34,10 +32,11 @@ from tidegate.functions.service import ServiceDefinition
 from tidegate.host import Host
 from tidegate.places import checkpoint_url
 from tidegate.query.views import TaskView
+from tidegate.serving.catalogue import Catalogue, Checkpoint
 from tidegate.state.base import Store
 from tidegate.time.clock import MIN_TIME
 
-__all__ = ("Checkpoint", "CheckpointProgress", "History", "Past")
+__all__ = ("CheckpointProgress", "History", "Past")
 
 KEPT: Final = 16
 """Stores of tasks that stay open while nobody reads them."""
@@ -47,23 +46,6 @@ _AT_ONCE: Final = 2
 T = TypeVar("T")
 _Known = tuple[str, int, str]
 """Which store of which checkpoint: names of savepoints can be used again."""
-
-
-class Checkpoint(msgspec.Struct, kw_only=True):
-    """A complete checkpoint, or a savepoint."""
-
-    id: str
-    """What `as_of` takes: the number of a checkpoint, the name of a savepoint."""
-    epoch: int
-    name: str | None
-    run: str
-    started_ms: int
-    completed_ms: int
-    bytes: int
-    uploaded: int
-    tasks: int
-    in_flight: int
-    """Records that were on their way at the cut."""
 
 
 class CheckpointProgress(msgspec.Struct, kw_only=True):
@@ -116,6 +98,7 @@ class _Kept:
 class History:
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._catalogue = Catalogue(self._storage, lambda: host.settings.api_timeout / 2)
         self._open: OrderedDict[_Known, _Kept] = OrderedDict()
         """Those that were used last at the end."""
         self._fetching: dict[_Known, asyncio.Task[_Kept]] = {}
@@ -146,13 +129,11 @@ class History:
 
     async def checkpoints(self) -> list[Checkpoint]:
         """The newest first."""
-        storage = self._storage()
-        return await asyncio.to_thread(lambda: _listed(storage, storage.checkpoints()))
+        return await self._catalogue.checkpoints()
 
     async def savepoints(self) -> list[Checkpoint]:
-        storage = self._storage()
-        found = await asyncio.to_thread(lambda: _listed(storage, storage.savepoints()))
-        return sorted(found, key=lambda one: one.completed_ms, reverse=True)
+        """The newest first."""
+        return await self._catalogue.savepoints()
 
     async def take(self, name: str | None, seconds: float) -> int | None:
         """Take one now. Returns its number when it is complete; None: that takes longer, and goes on."""
@@ -251,27 +232,3 @@ class History:
     def _storage(self) -> CheckpointStorage:
         app = self._host.plan.app
         return CheckpointStorage(checkpoint_url(app, self._host.settings), app)
-
-
-def _listed(storage: CheckpointStorage, ids: Iterable[int | str]) -> list[Checkpoint]:
-    """One that is damaged, or was deleted a moment ago, does not hide the others."""
-    found = []
-    for id_ in ids:
-        with suppress(CheckpointDamagedError, CheckpointNotFoundError):
-            found.append(_told(storage.manifest(id_)))
-    return found
-
-
-def _told(manifest: Manifest) -> Checkpoint:
-    return Checkpoint(
-        id=manifest.id,
-        epoch=manifest.epoch,
-        name=manifest.name,
-        run=manifest.run,
-        started_ms=manifest.started_ms,
-        completed_ms=manifest.completed_ms,
-        bytes=manifest.size,
-        uploaded=manifest.uploaded,
-        tasks=len(manifest.tasks),
-        in_flight=manifest.in_flight_records,
-    )

@@ -155,7 +155,7 @@ class DrivenApp:
         asking = asyncio.ensure_future(request)
         while not asking.done():
             await self.step_checkpoint()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # not in a circle: the threads that upload need Python's lock
         epoch = await asking
         storage = await checkpoints.storage()
         return storage.manifest(name or epoch)

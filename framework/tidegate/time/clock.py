@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Final, Protocol
 
 from tidegate.errors import UsageError
 
 __all__ = (
+    "MARCH_1973",
     "MAX_TIME",
     "MIN_TIME",
     "Clock",
@@ -16,6 +18,7 @@ __all__ = (
     "Instant",
     "ManualClock",
     "SystemClock",
+    "means_seconds",
     "to_duration",
     "to_instant",
 )
@@ -31,15 +34,38 @@ Duration = float | timedelta
 """A span of time: seconds, or a timedelta."""
 
 
-def to_instant(when: Instant) -> int:
+MARCH_1973: Final = 100_000_000_000
+"""In milliseconds. A thousandth of it is the same day in seconds: a number between the two is before that day as
+milliseconds, and after it as seconds."""
+_NEAR: Final = 10 * 365 * 86_400_000
+"""Ten years."""
+_SECONDS: Final = (
+    "{} looks like a time in seconds; times are milliseconds since 1970, such as int(time.time() * 1000), or aware "
+    "datetimes"
+)
+
+
+def to_instant(when: Instant, *, now: int | None = None) -> int:
+    """In milliseconds. `now`: about when it is, where that is known, so that whole seconds can be told from times."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise UsageError(f"{when!r} has no time zone; use an aware datetime, or milliseconds since 1970")
         return round(when.timestamp() * 1000)
-    instant = int(when)
+    # Arithmetic makes floats of milliseconds too, but not of these years: time.time() does.
+    if isinstance(when, float) and MARCH_1973 // 1000 <= when < MARCH_1973:
+        raise UsageError(_SECONDS.format(when))
+    instant = int(when) if not isinstance(when, float) or isfinite(when) else MAX_TIME + 1
     if not MIN_TIME <= instant <= MAX_TIME:
-        raise UsageError(f"{instant} is beyond all time; times are milliseconds since 1970")
+        raise UsageError(f"{when} is beyond all time; times are milliseconds since 1970")
+    if now is not None and means_seconds(instant, now):
+        raise UsageError(_SECONDS.format(when))
     return instant
+
+
+def means_seconds(instant: int, now: int) -> bool:
+    """Whether a number that is given as a time must be one in seconds: as such it is near `now`, while as milliseconds
+    it is in the first weeks of 1970. Where `now` itself is before 1973, as in tests whose time begins at 0, none is."""
+    return instant < MARCH_1973 <= now and abs(instant * 1000 - now) < _NEAR
 
 
 def to_duration(span: Duration) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.logs.base import LogRecord
-from tidegate.time.clock import Clock, to_instant
+from tidegate.time.clock import MARCH_1973, Clock, means_seconds, to_instant
 
 __all__ = ("BrokerTime", "EventTime", "Extract", "IngestionTime", "ProcessingTime", "TimeSource")
+
+logger = logging.getLogger(__name__)
 
 Extract = Callable[[Any, LogRecord], int]
 """From the decoded value and its record to a timestamp in ms."""
@@ -37,11 +40,31 @@ class EventTime(TimeSource):
         of = self.of
         if of is None:
             return None
+        doubt = _Doubt(clock, f"the field {of!r}" if isinstance(of, str) else "a topic's function").about
         if isinstance(of, str):
             name = of
-            return lambda value, _: to_instant(value[name] if isinstance(value, dict) else getattr(value, name))
+            return lambda value, _: doubt(to_instant(value[name] if isinstance(value, dict) else getattr(value, name)))
         function = of
-        return lambda value, _: to_instant(function(value))
+        return lambda value, _: doubt(to_instant(function(value)))
+
+
+class _Doubt:
+    """Says once that event times seem to be in seconds. They are taken as they are: the times of an invented history
+    that begins at 0 may pass there too."""
+
+    def __init__(self, clock: Clock, source: str) -> None:
+        self._clock, self._source, self._said = clock, source, False
+
+    def about(self, instant: int) -> int:
+        if instant < MARCH_1973 and not self._said and means_seconds(instant, self._clock.now()):
+            self._said = True
+            logger.warning(
+                "%s gives the event time %d, in January 1970. If these are seconds, multiply them: event times are "
+                "milliseconds since 1970.",
+                self._source,
+                instant,
+            )
+        return instant
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def _causes(failure: Any) -> Iterator[str]:
         failure = failure.getCause()
 
 
-def reason(failure: PySparkException) -> str:
+def reason(failure: PySparkException | Py4JJavaError) -> str:
     """What went wrong, without a page of Java: the first words, and what was behind them."""
     text = str(getattr(failure, "desc", None) or failure)
     lines = _raised(text) or _lines(text)

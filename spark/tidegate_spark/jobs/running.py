@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -106,7 +108,10 @@ class _Runner:
         starts = {output.name: functools.partial(self._start, output, frame, trigger) for output, frame in outputs}
         try:
             for name, start in starts.items():
+                if stopping():
+                    return
                 started[name] = start()
+                self._passing_failures(started)  # no other is started after one that has failed
             self._watch(started, starts, progress, stopping)
         finally:
             for query in started.values():
@@ -146,8 +151,11 @@ class _Runner:
     def _start(self, output: Output, frame: DataFrame, trigger: Mapping[str, Any]) -> StreamingQuery:
         checkpoint = self._places.checkpoint(self._job.name, output.name)
         keyed = isinstance(output, Table) and bool(output.keys)
-        with _STARTING:
-            return _begun(self._writer(output, frame, checkpoint, keyed=keyed).trigger(**trigger).start())
+        try:
+            with _STARTING:
+                return _begun(self._writer(output, frame, checkpoint, keyed=keyed).trigger(**trigger).start())
+        except (PySparkException, Py4JJavaError) as failure:
+            raise JobFailedError(self._job.name, output.name, reason(failure)) from failure
 
     def _writer(self, output: Output, frame: DataFrame, checkpoint: str, *, keyed: bool) -> DataStreamWriter:
         return (
@@ -182,18 +190,29 @@ class _Runner:
         failures: Counter[str] = Counter()
         while True:
             active = any(query.isActive for query in queries.values())
-            for name, query in list(queries.items()):
+            for query in queries.values():
                 self._tell(query, seen, progress)
-                failure = query.exception()
-                if failure is None:
-                    continue
+            for name, failure in self._passing_failures(queries).items():
                 failures[name] += 1
-                if failures[name] >= _ATTEMPTS or not any(passing in str(failure) for passing in _PASSING):
-                    raise JobFailedError(self._job.name, reason(failure)) from failure
+                if failures[name] >= _ATTEMPTS:
+                    raise self._failed(name, failure)
                 queries[name], active = starts[name](), True
             if not active or stopping():
                 return
             time.sleep(_LOOK)
+
+    def _passing_failures(self, queries: Mapping[str, StreamingQuery]) -> dict[str, PySparkException]:
+        """Of queries that may be started again. JobFailedError: one has failed for good."""
+        failures = {name: failure for name, query in queries.items() if (failure := query.exception()) is not None}
+        for name, failure in failures.items():
+            if not any(passing in str(failure) for passing in _PASSING):
+                raise self._failed(name, failure)
+        return failures
+
+    def _failed(self, output: str, failure: PySparkException) -> JobFailedError:
+        error = JobFailedError(self._job.name, output, reason(failure))
+        error.__cause__ = failure
+        return error
 
     def _tell(self, query: StreamingQuery, seen: dict[str, int], progress: Callable[[Progress], None]) -> None:
         for report in query.recentProgress:

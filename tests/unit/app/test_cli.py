@@ -93,6 +93,22 @@ def test_config_shows_what_holds_and_why(capsys: pytest.CaptureFixture[str], mon
     assert shown["partitions"]["variable"] == "TIDEGATE_PARTITIONS"
 
 
+def test_config_tells_of_a_variable_that_is_no_setting(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import json
+
+    monkeypatch.setenv("TIDEGATE_COMIT_INTERVAL", "1")
+    assert run("config", "--json") == 0
+
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["commit_interval"]["source"] == "default"
+    assert printed.err == (
+        "Warning: the environment variable TIDEGATE_COMIT_INTERVAL is no setting, and is ignored: "
+        "did you mean TIDEGATE_COMMIT_INTERVAL?\n"
+    )
+
+
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("tidegate ")

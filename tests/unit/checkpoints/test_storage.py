@@ -203,3 +203,19 @@ _EMPTY = TaskSnapshot(
     store="rocksdb",
     files=[],
 )
+
+
+def test_a_stamp_is_that_of_one_manifest(storage: CheckpointStorage, tmp_path: Path) -> None:
+    assert storage.stamp(7) is None
+    assert storage.stamp("mine") is None
+    make_checkpoint(storage, tmp_path, 7, {b"\x02a": b"1"})
+    make_checkpoint(storage, tmp_path, 8, {b"\x02a": b"1"}, name="mine")
+    stamps = {id_: storage.stamp(id_) for id_ in (7, "mine")}
+    assert len({None, *stamps.values()}) == 3
+
+    storage.delete_savepoint("mine")
+    assert storage.stamp("mine") is None
+    make_checkpoint(storage, tmp_path, 9, {b"\x02a": b"1"}, name="mine")
+
+    assert storage.stamp(7) == stamps[7]
+    assert storage.stamp("mine") not in (None, stamps["mine"])

@@ -117,6 +117,16 @@ def test_a_time_is_the_given_one_else_the_current_records() -> None:
         assert [record.timestamp for record in harness.records("out")] == [5, 99, 1000]
 
 
+@pytest.mark.parametrize("timestamp", [1_700_000_000, 1_700_000_000.25])
+def test_a_time_in_seconds_is_refused(timestamp: Any) -> None:
+    async def handle(ctx: Context, event: Any) -> None:
+        ctx.emit("given", timestamp=timestamp)
+
+    app, topics = build(handle, out={})
+    with AppHarness(app) as harness, pytest.raises(ServiceFailedError, match="milliseconds"):
+        harness.send(topics["events"], 1, key="k", timestamp=1_700_000_000_000)
+
+
 def test_headers_are_passed_as_given_and_the_engines_own_are_not_seen() -> None:
     async def first(ctx: Context, event: Any) -> None:
         ctx.emit(event, headers=[("trace", b"1"), ("trace", b"2")])

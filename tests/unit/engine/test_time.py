@@ -77,6 +77,28 @@ def test_the_source_of_time_changes_without_touching_the_handler(source: TimeSou
         assert [record.timestamp for record in b.records(b.out)] == [expected]
 
 
+@pytest.mark.parametrize("source", [EventTime("at"), EventTime(lambda event: event["at"])])
+def test_an_event_time_that_is_a_float_of_seconds_is_refused(source: TimeSource) -> None:
+    with Bench(note_time, topic={"time": source}, service={"errors": DEAD_LETTER}) as b:
+        b.put("k", {"at": 1_700_000_000.25})
+        assert seen == []
+        (letter,) = b.dead_letters(b.service)
+        assert "milliseconds" in letter.error
+
+
+@pytest.mark.parametrize(("at", "said"), [(1_700_000_000, 1), (1_700_000_000_000, 0), (86_400_000, 0), (1000, 0)])
+def test_event_times_that_seem_to_be_seconds_are_taken_and_mentioned_once(
+    at: int, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Bench(note_time, topic={"time": EventTime("at")}, now=1_700_000_500_000) as b:
+        for _ in range(3):
+            b.put("k", {"at": at})
+        assert seen == [at] * 3
+    notes = [record.getMessage() for record in caplog.records if record.name == "tidegate.time.sources"]
+    assert len(notes) == said
+    assert all("'at'" in note and "milliseconds" in note for note in notes)
+
+
 def test_a_topic_has_its_own_source_or_the_apps() -> None:
     app = App("app", time=EventTime("at"))
     first, second = app.topic("first"), app.topic("second", time=EventTime("when"))

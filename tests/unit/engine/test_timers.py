@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from math import inf, nan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -248,7 +249,7 @@ async def on_timer_only(ctx: Context, timer: Timer) -> None:
     fired.append((ctx.key, timer.name, timer.at))
 
 
-@pytest.mark.parametrize("when", [datetime(2026, 1, 1), 1 << 63, -(1 << 63), MAX_TIME + 1, MIN_TIME - 1])
+@pytest.mark.parametrize("when", [datetime(2026, 1, 1), 1 << 63, -(1 << 63), MAX_TIME + 1, MIN_TIME - 1, nan, inf])
 def test_an_impossible_time_is_refused_where_it_is_set(when: Any) -> None:
     refused: list[str] = []
 
@@ -260,6 +261,45 @@ def test_an_impossible_time_is_refused_where_it_is_set(when: Any) -> None:
     with Bench(impossible, timers={None: on_timer_only}) as b:
         b.put("k")
         assert len(refused) == 1
+
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize("domain", ["event", "processing"])
+@pytest.mark.parametrize("when", [NOW / 1000, NOW / 1000 + 0.25, NOW // 1000, NOW // 1000 + 3600])
+def test_seconds_are_refused_where_milliseconds_are_meant(when: Any, domain: Any) -> None:
+    """Before, such a timer was one of January 1970, and fired at once."""
+
+    async def mistaken(ctx: Context, event: Any) -> None:
+        ctx.timers.at(when, name="t", time=domain)
+
+    with (
+        Bench(mistaken, timers={None: on_timer_only}, now=NOW) as b,
+        pytest.raises(ServiceFailedError, match="milliseconds"),
+    ):
+        b.put("k", timestamp=NOW)
+
+
+@pytest.mark.parametrize("when", [0, 1, 1000, 86_400_000, NOW // 1000, 30 * 86_400_000, 1.5 * 3_600_000, NOW + 0.5])
+def test_a_time_that_begins_at_0_may_be_any_number(when: Any) -> None:
+    async def set_it(ctx: Context, event: Any) -> None:
+        ctx.timers.at(when, name="t")
+
+    with Bench(set_it, timers={None: on_timer_only}, now=NOW) as b:
+        b.put("k", timestamp=5)
+        assert [timer.at for timer in b.timers(b.service, "k")] == [int(when)]
+
+
+@pytest.mark.parametrize("domain", ["event", "processing"])
+@pytest.mark.parametrize("when", [0, 1, 1000, NOW - 86_400_000])
+def test_a_time_long_past_is_no_mistake(when: Any, domain: Any) -> None:
+    async def set_it(ctx: Context, event: Any) -> None:
+        ctx.timers.at(when, name="t", time=domain)
+
+    with Bench(set_it, timers={None: on_timer_only}, topic={"watermark": Monotonic(idle_after=None)}, now=NOW) as b:
+        b.put("k", timestamp=NOW)
+        assert [timer.at for timer in b.timers(b.service, "k")] == ([when] if domain == "event" and not fired else [])
 
 
 @pytest.mark.parametrize("method", ["at", "after"])

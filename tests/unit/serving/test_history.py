@@ -12,6 +12,8 @@ import pytest
 
 from tests.support import running
 from tidegate import App, Context, ValueState
+from tidegate.checkpoints.manifest import Manifest
+from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.serving import history as history_module
 from tidegate.serving.history import History
 
@@ -44,4 +46,24 @@ async def test_two_who_ask_at_once_after_a_crash_both_find_it(tmp_path: Path, mo
 
         assert list(await asyncio.gather(look(0), look(1))) == [[0], [1]]
         assert len(list(history._directory.iterdir())) == 2
+        await history.close()
+
+
+async def test_whoever_looks_often_reads_a_manifest_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(app, tmp_path) as host:
+        await host.checkpoint("before")
+        await host.checkpoint()
+        read: list[str] = []
+        before = CheckpointStorage.manifest_in
+
+        def counted(self: CheckpointStorage, folder: str) -> Manifest:
+            read.append(folder)
+            return before(self, folder)
+
+        monkeypatch.setattr(CheckpointStorage, "manifest_in", counted)
+        history = History(host)
+        for _ in range(3):
+            assert [one.name for one in await history.savepoints()] == ["before"]
+            assert len(await history.checkpoints()) == 1
+        assert len(read) == 2
         await history.close()
