@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.logs.base import LogRecord
-from tidegate.time.clock import MARCH_1973, Clock, means_seconds, to_instant
+from tidegate.time.clock import MARCH_1973, MAX_TIME, Clock, Instant, means_seconds, to_instant
 
 __all__ = ("BrokerTime", "EventTime", "Extract", "IngestionTime", "ProcessingTime", "TimeSource")
 
@@ -40,12 +40,22 @@ class EventTime(TimeSource):
         of = self.of
         if of is None:
             return None
-        doubt = _Doubt(clock, f"the field {of!r}" if isinstance(of, str) else "a topic's function").about
+        doubtful = _Doubt(clock, f"the field {of!r}" if isinstance(of, str) else "a topic's function").instant
+        # The usual case is written out: this is done for every record.
         if isinstance(of, str):
             name = of
-            return lambda value, _: doubt(to_instant(value[name] if isinstance(value, dict) else getattr(value, name)))
-        function = of
-        return lambda value, _: doubt(to_instant(function(value)))
+
+            def read(value: Any, _: LogRecord) -> int:
+                when = value[name] if isinstance(value, dict) else getattr(value, name)
+                return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
+        else:
+            function = of
+
+            def read(value: Any, _: LogRecord) -> int:
+                when = function(value)
+                return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
+
+        return read
 
 
 class _Doubt:
@@ -55,7 +65,8 @@ class _Doubt:
     def __init__(self, clock: Clock, source: str) -> None:
         self._clock, self._source, self._said = clock, source, False
 
-    def about(self, instant: int) -> int:
+    def instant(self, when: Instant) -> int:
+        instant = to_instant(when)
         if instant < MARCH_1973 and not self._said and means_seconds(instant, self._clock.now()):
             self._said = True
             logger.warning(
