@@ -29,7 +29,7 @@ Commands work beside running workers, and also while none runs.
 - Exit codes: 0; 1 for an error, which says what to do; 2 for a wrong command line; 130 for a command that was
   interrupted. A worker and a `tail` end at Ctrl-C as they should, with 0.
 - `--debug` or `TIDEGATE_DEBUG=1` shows whole tracebacks.
-- Every setting is a flag of `tidegate worker`; [configuration.md](configuration.md) lists them by subject.
+- Every setting is a flag of `tidegate worker`; [configuration.md](configuration.md) says more about each.
 
 The texts below are those of `--help`. This page is made from them by `make docs`.
 """

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from tidegate.settings import Settings, variable
 from tidegate_app.failures import set_debugging
+from tidegate_app.reference import SECTIONS
 
 __all__ = (
     "SETTING_NAMES",
+    "SettingsCommand",
+    "all_setting_flags",
     "app_argument",
     "debug_option",
     "json_option",
@@ -28,6 +31,18 @@ SETTING_NAMES = tuple(
     item.name for item in sorted(dataclasses.fields(Settings), key=lambda item: _LATER.get(item.metadata["section"], 0))
 )
 """Those that matter to everybody come first."""
+_USUAL_TITLE: Final = "The usual settings"
+_USUAL: Final = (
+    "broker",
+    "data",
+    "partitions",
+    "processes",
+    "api",
+    "metrics",
+    "log_level",
+    "checkpoint_interval",
+    "checkpoint_storage",
+)
 _METAVARS = {
     "broker": "URL",
     "data": "DIR",
@@ -69,6 +84,59 @@ def setting_flags(*names: str) -> Callable[[F], F]:
     return decorate
 
 
+def all_setting_flags(function: F) -> F:
+    """A flag for each setting, for a `SettingsCommand`: they are so many that each is told in a line."""
+    for name in reversed(SETTING_NAMES):
+        if not _field(name).metadata["secret"]:
+            function = _brief_flag(name)(function)
+    return debug_option(function)
+
+
+class SettingsCommand(click.Command):
+    """Has flags for all settings, and lists them by subject: the command's own, the usual ones, then the rest."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections = (SECTIONS[_field(name).metadata["section"]] for name in SETTING_NAMES)
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Options", _USUAL_TITLE, *sections)}
+        for parameter in sorted(self.get_params(ctx), key=_rank):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups[_group(parameter.name or "")].append(record)
+        width = max(len(flag) for records in groups.values() for flag, _ in records)
+        for title, records in groups.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl([(flag.ljust(width), text) for flag, text in records], col_max=width)
+        with formatter.section("Variables"):
+            formatter.write_text(
+                f"Each setting has one: TIDEGATE_ and its name in capitals, such as {variable('commit_interval')}. "
+                f"Secrets have nothing else. 'tidegate config' and docs/configuration.md say more about each."
+            )
+
+
+def _rank(parameter: click.Parameter) -> int:
+    """Of the usual ones, the order here; the others as they come."""
+    name = (parameter.name or "").removeprefix("set_")
+    return _USUAL.index(name) if name in _USUAL else len(_USUAL)
+
+
+def _group(parameter: str) -> str:
+    name = parameter.removeprefix("set_")
+    if name == parameter:
+        return "Options"
+    section: str = _field(name).metadata["section"]
+    return _USUAL_TITLE if name in _USUAL else SECTIONS[section]
+
+
+def _brief_flag(name: str) -> Callable[[F], F]:
+    item = _field(name)
+    shown = str(item.default)
+    if isinstance(item.default, float):
+        shown = f"{item.default:g}"
+    help_ = item.metadata["brief"] + (f" [{shown}]" if shown else "")
+    return _option(name, item, item.metadata["brief"] if item.metadata["switch"] else help_)
+
+
 def _field(name: str) -> dataclasses.Field[Any]:
     return next(item for item in dataclasses.fields(Settings) if item.name == name)
 
@@ -79,15 +147,16 @@ def _flag(name: str) -> Callable[[F], F]:
     if item.metadata["switch"]:
         shown = shown.removeprefix("on: ")
         shown = shown[:1].upper() + shown[1:]
-        return click.option(
-            f"--{name.replace('_', '-')}", f"set_{name}", flag_value="on", help=f"{shown} [{variable(name)}=on]"
-        )
-    return click.option(
-        f"--{name.replace('_', '-')}",
-        f"set_{name}",
-        metavar=_METAVARS.get(name, "TEXT" if isinstance(item.default, str) else "N"),
-        help=f"{shown} [{variable(name)}; {item.default or 'none'}]",
-    )
+        return _option(name, item, f"{shown} [{variable(name)}=on]")
+    return _option(name, item, f"{shown} [{variable(name)}; {item.default or 'none'}]")
+
+
+def _option(name: str, item: dataclasses.Field[Any], text: str) -> Callable[[F], F]:
+    flag, parameter = f"--{name.replace('_', '-')}", f"set_{name}"
+    if item.metadata["switch"]:
+        return click.option(flag, parameter, flag_value="on", help=text)
+    metavar = _METAVARS.get(name, "TEXT" if isinstance(item.default, str) else "N")
+    return click.option(flag, parameter, metavar=metavar, help=text)
 
 
 def written_flags(flags: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.settings import Settings, variable
 
-__all__ = ("fields", "reference")
+__all__ = ("SECTIONS", "fields", "reference")
 
 _INTRODUCTION = """\
 # Configuration
@@ -33,7 +33,7 @@ misspelt one, is told there and when a worker starts. None of the settings chang
 This page is made from the settings themselves by `make docs`.
 """
 
-_SECTIONS = {
+SECTIONS = {
     "log": "The log",
     "kafka": "Kafka",
     "state": "State",
@@ -55,7 +55,7 @@ def reference() -> str:
 
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
-    for section, title in _SECTIONS.items():
+    for section, title in SECTIONS.items():
         yield f"## {title}\n"
         yield "| setting | default | flag | variable | what it does |"
         yield "|---|---|---|---|---|"

@@ -5,6 +5,7 @@ Each setting's environment variable is TIDEGATE_ and its name in capitals.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +23,17 @@ def _setting(
     description: str,
     *,
     section: str,
+    brief: str = "",
     secret: bool = False,
     switch: bool = False,
     least: float | None = None,
     above: float | None = None,
 ) -> Any:
-    """`switch`: its flag takes no value, and means `on`. `least`, `above`: a value that is not so is refused."""
+    """`brief`: for where all are listed, a line for each; none: how the description begins. `switch`: its flag takes
+    no value, and means `on`. `least`, `above`: a value that is not so is refused."""
     metadata = {
         "description": description,
+        "brief": brief or re.split(r"[.;:](?=\s|$)", description.replace("`", ""))[0],
         "section": section,
         "secret": secret,
         "switch": switch,
@@ -44,21 +48,34 @@ class KafkaSettings:
     """How a Kafka broker is reached and used. The embedded log needs none of it."""
 
     kafka_tls: Literal["off", "on"] = _setting(
-        "off", "`on`: connections to the brokers are encrypted, and the brokers' certificates checked.", section="kafka"
+        "off",
+        "`on`: connections to the brokers are encrypted, and the brokers' certificates checked.",
+        brief="on: encrypt, and check the brokers' certificates",
+        section="kafka",
     )
     kafka_tls_ca: str = _setting(
         "",
         "A PEM file with the authorities that may sign the brokers' certificates; none: those of the system.",
+        brief="PEM file: who may sign the brokers' certificates",
         section="kafka",
     )
     kafka_tls_cert: str = _setting(
-        "", "A PEM file with this client's certificate, if the brokers ask for one.", section="kafka"
+        "",
+        "A PEM file with this client's certificate, if the brokers ask for one.",
+        brief="PEM file: this client's certificate",
+        section="kafka",
     )
-    kafka_tls_key: str = _setting("", "A PEM file with the key of that certificate.", section="kafka")
+    kafka_tls_key: str = _setting(
+        "",
+        "A PEM file with the key of that certificate.",
+        brief="PEM file: the key of that certificate",
+        section="kafka",
+    )
     kafka_tls_key_password: str = _setting("", "The password of that key, if it has one.", section="kafka", secret=True)
     kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = _setting(
         "",
         "How to log in to the brokers: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`; none: no login.",
+        brief="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
         section="kafka",
     )
     kafka_sasl_username: str = _setting("", "Who logs in.", section="kafka")
@@ -70,43 +87,57 @@ class KafkaSettings:
         "zstd",
         "How batches are compressed: `none`, `gzip`, `snappy`, `lz4` or `zstd`. Any is read, whatever is written. "
         "Measured on small JSON records: `zstd` to a fifth at 245 MB/s, `snappy` to a third at 585, `lz4` at 38.",
+        brief="none, gzip, snappy, lz4 or zstd",
         section="kafka",
     )
     kafka_replication: int = _setting(
         -1,
         "How many brokers keep a copy of each topic that is created; -1: what the brokers say.",
+        brief="Copies of each topic that is created; -1: as the brokers say",
         section="kafka",
         least=-1,
     )
     kafka_max_request_bytes: int = _setting(
         1 << 20,
         "The largest batch that is sent, and so the largest record. Public topics must allow it (max.message.bytes).",
+        brief="The largest batch, and so the largest record",
         section="kafka",
         least=10_000,
     )
     kafka_connect_timeout: float = _setting(
-        15.0, "How long a start waits for a broker that does not answer, in seconds.", section="kafka", above=0
+        15.0,
+        "How long a start waits for a broker that does not answer, in seconds.",
+        brief="Seconds that a start waits for a broker",
+        section="kafka",
+        above=0,
     )
     kafka_request_timeout: float = _setting(
         30.0,
         "How long to wait for the answer to one request before it is sent again, in seconds.",
+        brief="Seconds before a request is sent again",
         section="kafka",
         above=0,
     )
     kafka_transaction_timeout: float = _setting(
         60.0,
         "How long a commit waits for brokers that do not answer, in seconds; then the brokers abort it.",
+        brief="Seconds that a commit waits for the brokers",
         section="kafka",
         least=1,
     )
     kafka_session_timeout: float = _setting(
-        10.0, "After this many seconds without a sign of a worker, its tasks go to others.", section="kafka", least=1
+        10.0,
+        "After this many seconds without a sign of a worker, its tasks go to others.",
+        brief="Seconds without a sign before tasks go to others",
+        section="kafka",
+        least=1,
     )
     kafka_instance: str = _setting(
         "",
         "A name for this worker that lasts over restarts, such as a pod's: its tasks then wait for it for the session "
         "timeout, also when it stops in order. Each worker needs another one, which its processes number; none: tasks "
         "move at once.",
+        brief="A name for this worker that lasts over restarts",
         section="kafka",
     )
 
@@ -119,16 +150,21 @@ class ApiSettings:
         "127.0.0.1:8000",
         "HOST:PORT of the HTTP API and the dashboard; `off`: there is none. If nothing is said and the port is taken, "
         "the next free one is used. Another host than this machine's loopback needs tokens, or `api_insecure`.",
+        brief="Address of the HTTP API and dashboard; off: none",
         section="api",
     )
     advertise: str = _setting(
         "",
         "HOST:PORT under which other workers reach this one's API; none: `api`, or this machine's name if that says "
         "all interfaces. Of several processes each takes the next port.",
+        brief="Where other workers reach this one's API",
         section="api",
     )
     api_insecure: Literal["off", "on"] = _setting(
-        "off", "`on`: serve other machines without tokens. Whoever reaches the port may read and send.", section="api"
+        "off",
+        "`on`: serve other machines without tokens. Whoever reaches the port may read and send.",
+        brief="on: serve other machines without tokens",
+        section="api",
     )
     api_tokens: str = _setting(
         "",
@@ -138,7 +174,10 @@ class ApiSettings:
         secret=True,
     )
     api_tokens_file: str = _setting(
-        "", "A file with tokens and their scopes, one TOKEN SCOPE SCOPE... a line; `#` begins a remark.", section="api"
+        "",
+        "A file with tokens and their scopes, one TOKEN SCOPE SCOPE... a line; `#` begins a remark.",
+        brief="A file of tokens and their scopes",
+        section="api",
     )
     api_jwt_key: str = _setting(
         "",
@@ -161,25 +200,39 @@ class ApiSettings:
         section="api",
         secret=True,
     )
-    api_tls_cert: str = _setting("", "A PEM file with the API's certificate: then it speaks HTTPS only.", section="api")
-    api_tls_key: str = _setting("", "A PEM file with the key of that certificate.", section="api")
+    api_tls_cert: str = _setting(
+        "",
+        "A PEM file with the API's certificate: then it speaks HTTPS only.",
+        brief="PEM file: the API's certificate",
+        section="api",
+    )
+    api_tls_key: str = _setting(
+        "", "A PEM file with the key of that certificate.", brief="PEM file: the key of that certificate", section="api"
+    )
     api_tls_ca: str = _setting(
         "",
         "A PEM file with the authorities that sign the workers' certificates; none: those of the system.",
+        brief="PEM file: who signs the workers' certificates",
         section="api",
     )
     api_cors: str = _setting(
         "",
         "Origins whose pages may use the API from browsers, with commas between them; none: no other.",
+        brief="Origins whose pages may use the API, with commas between them",
         section="api",
     )
     api_page: int = _setting(1000, "The largest page, and the largest batch.", section="api", least=1)
     api_max_bytes: int = _setting(
-        4 << 20, "The largest body of a request, and of an answer, in bytes.", section="api", least=10_000
+        4 << 20,
+        "The largest body of a request, and of an answer, in bytes.",
+        brief="The largest body of a request, and of an answer",
+        section="api",
+        least=10_000,
     )
     api_timeout: float = _setting(
         10.0,
         "How long a request may take, in seconds; also how long one waits for `min_position`.",
+        brief="Seconds that a request may take",
         section="api",
         above=0,
     )
@@ -200,17 +253,20 @@ class Settings(ApiSettings, KafkaSettings):
         "embedded://",
         "Where the log is: `embedded://` for the durable log inside the worker, under `data`, or "
         "`kafka://HOST:PORT[,HOST:PORT]`.",
+        brief="embedded:// or kafka://HOST:PORT[,HOST:PORT]",
         section="log",
     )
     data: Path = _setting(  # noqa: RUF009  a path cannot change in place
         Path(".tidegate"),
         "The directory for the embedded log and the local stores; each app has its own below it.",
+        brief="Where the embedded log and the local stores are",
         section="log",
     )
     partitions: int = _setting(4, "How many partitions a topic gets that does not say.", section="log", least=1)
     retention_hours: float = _setting(
         168.0,
         "How long topics keep records, unless they say otherwise; 0 keeps them for ever.",
+        brief="Hours that topics keep records; 0: for ever",
         section="log",
         least=0,
     )
@@ -222,24 +278,28 @@ class Settings(ApiSettings, KafkaSettings):
     cache_entries: int = _setting(
         200_000,
         "How many decoded values a worker keeps in memory, over all its tasks, besides those being committed.",
+        brief="Decoded values that are kept in memory, over all tasks",
         section="state",
         least=1000,
     )
     store_memory_mb: int = _setting(
         192,
         "Memory for RocksDB's caches and write buffers, over all stores of a worker, in MiB.",
+        brief="MiB for RocksDB's caches and buffers, over all stores",
         section="state",
         least=1,
     )
     flush_seconds: float = _setting(
         10.0,
         "How often stores are written to disk, which bounds what a start after a crash must replay.",
+        brief="Seconds between writes of the stores to disk",
         section="state",
         above=0,
     )
     allow_dropped: Literal["off", "on"] = _setting(
         "off",
         "`on`: remove what states hold that the code no longer declares. Otherwise a worker does not start over such.",
+        brief="Remove what states hold that the code no longer declares",
         section="state",
         switch=True,
     )
@@ -250,34 +310,53 @@ class Settings(ApiSettings, KafkaSettings):
         above=0,
     )
     commit_changes: int = _setting(
-        10_000, "A task also commits as soon as it holds this many changes or outputs.", section="engine", least=1
+        10_000,
+        "A task also commits as soon as it holds this many changes or outputs.",
+        brief="Changes or outputs after which a task commits at once",
+        section="engine",
+        least=1,
     )
     slice_ms: float = _setting(
-        2.0, "How long handlers run before the event loop gets its turn, in ms.", section="engine", above=0
+        2.0,
+        "How long handlers run before the event loop gets its turn, in ms.",
+        brief="Milliseconds of handlers before the loop has its turn",
+        section="engine",
+        above=0,
     )
     buffer_records: int = _setting(
-        8_000, "How many records a task reads ahead before it stops reading.", section="engine", least=1
+        8_000,
+        "How many records a task reads ahead before it stops reading.",
+        brief="Records that a task reads ahead",
+        section="engine",
+        least=1,
     )
     progress_interval: float = _setting(
         1.0,
         "Seconds between a task's messages about event time to the services that read its output.",
+        brief="Seconds between a task's messages about event time",
         section="engine",
         above=0,
     )
     stall_seconds: float = _setting(
         30.0,
         "How long an input may stand still, though the log has more of it, before it is read anew.",
+        brief="Seconds before an input that stands still is read anew",
         section="engine",
         above=0,
     )
     checkpoint_interval: float = _setting(
-        0.0, "Seconds between checkpoints; 0: only when they are asked for.", section="checkpoints", least=0
+        0.0,
+        "Seconds between checkpoints; 0: only when they are asked for.",
+        brief="Seconds between checkpoints; 0: only when asked for",
+        section="checkpoints",
+        least=0,
     )
     checkpoint_storage: str = _setting(
         "",
         "Where checkpoints and savepoints are kept: a path, `file://PATH`, `s3://BUCKET/PATH`, or what else fsspec "
         "knows; each app has its own folder there. Empty: under `data`. Workers on several machines need one that all "
         "of them reach.",
+        brief="Where checkpoints and savepoints are kept: a path or a URL",
         section="checkpoints",
     )
     checkpoint_keep: int = _setting(
@@ -287,18 +366,24 @@ class Settings(ApiSettings, KafkaSettings):
         least=1,
     )
     checkpoint_timeout: float = _setting(
-        300.0, "After so many seconds a checkpoint that is not complete is given up.", section="checkpoints", above=0
+        300.0,
+        "After so many seconds a checkpoint that is not complete is given up.",
+        brief="Seconds before one that is not complete is given up",
+        section="checkpoints",
+        above=0,
     )
     processes: int = _setting(
         1,
         "How many processes a worker starts, each with a share of the tasks and with caches of its own. More than one "
         "needs a broker.",
+        brief="Processes that share the tasks; more need a broker",
         section="worker",
         least=1,
     )
     drain_seconds: float = _setting(
         5.0,
         "How long a worker that stops waits for handlers that are under way, in seconds.",
+        brief="Seconds that a worker that stops waits for handlers",
         section="worker",
         least=0,
     )
@@ -306,19 +391,25 @@ class Settings(ApiSettings, KafkaSettings):
         "",
         "Where Spark jobs keep tables and their checkpoints, each app its own below it: a directory, or a URL that "
         "Spark can write to; none: beside the app's data.",
+        brief="Where Spark jobs keep tables and their checkpoints",
         section="spark",
     )
     spark_master: str = _setting(
         "local[*]",
         "Where Spark jobs run: `local[N]` in the command itself, or a cluster's master URL.",
+        brief="local[N], or a cluster's master URL",
         section="spark",
     )
     metrics: str = _setting(
         "",
         "HOST:PORT at which the worker answers with Prometheus metrics; empty: nowhere. Of several processes each "
         "takes the next port.",
+        brief="Address of Prometheus metrics",
         section="worker",
     )
     log_level: Literal["debug", "info", "warning", "error"] = _setting(
-        "info", "How much the worker logs: `debug`, `info`, `warning` or `error`.", section="worker"
+        "info",
+        "How much the worker logs: `debug`, `info`, `warning` or `error`.",
+        brief="debug, info, warning or error",
+        section="worker",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -300,6 +301,66 @@ def test_a_batch_that_is_committed_again_after_a_death_is_there_once(
 
     assert death >= 3  # it has died on the way
     assert sorted(ids(tmp_path)) == list(range(20))
+
+
+@pytest.fixture
+def story(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
+    """What is synced, and what is moved where, in their order."""
+    told: list[tuple[str, Path]] = []
+    sync, move = os.fsync, os.replace
+
+    def syncing(descriptor: int) -> None:
+        told.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+        sync(descriptor)
+
+    def moving(source: Path, target: Path) -> None:
+        told.append(("move", Path(target)))
+        move(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", moving)
+    return told
+
+
+@pytest.mark.parametrize("key", [(), ("id",)], ids=["added to", "keyed"])
+def test_a_batch_is_on_the_disk_before_it_is_committed_and_in_its_place_before_that_is_told(
+    spark: SparkSession, tmp_path: Path, key: tuple[str, ...], story: list[tuple[str, Path]]
+) -> None:
+    """A power cut, unlike a kill, loses what was not synced."""
+    frame = spark.createDataFrame([(n, f"2024-01-0{n % 2 + 1}") for n in range(8)], "id int, day string")
+    table, path = Table("t", key=key, date="day"), tmp_path / "t"
+    writer = TableWriter(Files(spark, str(path)), table, str(path))
+    for batch in range(2):
+        story.clear()
+        writer.commit(frame, batch, "q")
+        own = path / "_tidegate"
+        plan = story.index(("move", own / "plans" / f"{batch:010d}.json"))
+        first = next(at for at, (what, where) in enumerate(story) if what == "move" and where.suffix == ".parquet")
+        last = max(at for at, (what, _) in enumerate(story) if what == "move")
+        synced = [where for what, where in story[:plan] if what == "sync"]
+        days = {"date=2024-01-01", "date=2024-01-02"}
+        rows = [where for where in synced if where.suffix == ".parquet"]
+        assert {where.parent.name for where in rows} == days
+        assert {where.parent for where in rows} | {rows[0].parents[1], own / "attempts", own} <= set(synced)
+        assert any(where.parent == own / "plans" for where in synced)
+        assert ("sync", own / "plans") in story[plan:first], "the plan, before what it says is done"
+        assert {where.name for what, where in story[last:] if what == "sync"} == days
+        if batch:  # and nothing had to be made: two files, seven directories, the plan and its directory
+            assert len([what for what, _ in story if what == "sync"]) == 11
+
+
+def test_what_a_batch_was_is_on_the_disk_before_its_table_has_it(
+    spark: SparkSession, tmp_path: Path, story: list[tuple[str, Path]]
+) -> None:
+    """Spark would make another batch of the same number, with more in it, of which the table would take nothing."""
+    shop, flags = Shop(), {"data": tmp_path}
+    ran(shop.app, flags, (shop.sales, sales(1)))
+    run_job(spark, shop.app, shop.collect, once=True, flags=flags)
+
+    tables = tmp_path / shop.id / "tables"
+    plan = story.index(("move", tables / "sales" / "_tidegate" / "plans" / "0000000000.json"))
+    offsets = tables / "_jobs" / "collect" / "sales" / "offsets"
+    assert {("sync", offsets / "0"), ("sync", offsets), ("sync", offsets.parent)} <= set(story[:plan])
 
 
 def ids(directory: Path) -> list[int]:

@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from tidegate_app.options import SETTING_NAMES, json_option, setting_flags, take_flags
+from tidegate_app.options import SETTING_NAMES, SettingsCommand, all_setting_flags, json_option, take_flags
 
 __all__ = ("command",)
 
 _HIDDEN = "(hidden)"
 
 
-@click.command("config")
+@click.command("config", cls=SettingsCommand)
 @click.argument("app", metavar="[APP]", required=False)
-@setting_flags(*SETTING_NAMES)
+@all_setting_flags
 @json_option
 def command(app: str | None, as_json: bool, **options: Any) -> None:
     """Show every setting, its value, and where that comes from.

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from tidegate_app.options import SETTING_NAMES, app_argument, setting_flags, take_flags
+from tidegate_app.options import SettingsCommand, all_setting_flags, app_argument, take_flags
 
 __all__ = ("command",)
 
 
-@click.command("worker")
+@click.command("worker", cls=SettingsCommand)
 @app_argument
 @click.option(
     "--until-end",
@@ -21,7 +21,7 @@ __all__ = ("command",)
 @click.option("--no-api", is_flag=True, help="No HTTP API and no dashboard; the same as --api off.")
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens; the same as --api-insecure on.")
 @click.option("--child", hidden=True, help="What a worker of several processes starts each of them with.")
-@setting_flags(*SETTING_NAMES)
+@all_setting_flags
 def command(app: str, until_end: bool, no_api: bool, insecure: bool, child: str | None, **options: Any) -> int:
     """Run the services of an APP, until Ctrl-C or SIGTERM.
 

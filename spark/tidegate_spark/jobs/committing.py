@@ -7,9 +7,9 @@ Here what lies in a table is what was committed, and nothing else:
 2. A batch that has a plan was committed, or is about to be: finish its moves. Spark runs a batch again, with the same
    input, when its driver died before it could note that the batch is done. Its rows are computed all the same, and
    dropped: that is how the state of a query (windows, counts) gets to the end of the batch.
-3. Otherwise write the rows into a directory of this attempt alone, out of sight (`_tidegate/`).
+3. Otherwise write the rows into a directory of this attempt alone, out of sight (`_tidegate/`), and sync them.
 4. Write the plan: which file goes where. This is the moment of the commit: one durable rename.
-5. Move each file to its place. Each appears whole; those of one batch appear one after the other.
+5. Move each file to its place. Each appears whole; those of one batch appear one after the other. Sync the directories.
 6. Remove what is left of attempts.
 
 So no row is ever seen twice, and none that was seen disappears. A table with a key has one file for each day, which
@@ -54,7 +54,7 @@ class TableWriter:
             attempt = joined(self._own, "attempts", f"{batch:010d}-{uuid.uuid4().hex[:12]}")
             self._write(dated(self._table, frame), attempt)
             fault_point("table.staged")
-            moves = self._moves(attempt, "rows" if self._table.keys else f"batch-{batch:010d}")
+            moves = self._staged(attempt, "rows" if self._table.keys else f"batch-{batch:010d}")
             self._files.write_json(plan, {"batch": batch, "moves": moves})
             fault_point("table.planned")
         self._finish(self._files.read_json(plan))
@@ -69,7 +69,7 @@ class TableWriter:
         attempt = joined(self._own, "attempts", f"all-{uuid.uuid4().hex[:12]}")
         self._stage(dated(self._table, frame), attempt)
         fault_point("table.staged")
-        moves = self._moves(attempt, "rows")
+        moves = self._staged(attempt, "rows")
         self._finish({"moves": moves})
         kept = {target for _, target in moves}
         for name in list(self._files.below(self._path)):
@@ -111,6 +111,12 @@ class TableWriter:
     def _day(self, day: Any) -> str:
         return self._path if day is None and self._table.date is None else joined(self._path, _directory(day))
 
+    def _staged(self, attempt: str, stem: str) -> list[list[str]]:
+        """What is to be moved, which is durable."""
+        moves = self._moves(attempt, stem)
+        self._files.sync([source for source, _ in moves], self._own)
+        return moves
+
     def _moves(self, attempt: str, stem: str) -> list[list[str]]:
         """Where each file goes. A day has one, but for very large batches."""
         moves, taken = [], set[str]()
@@ -128,6 +134,7 @@ class TableWriter:
             if self._files.exists(source):  # otherwise it was moved before
                 self._files.move(source, target)
                 fault_point("table.moved")
+        self._files.sync_places(target for _, target in plan["moves"])
 
     def _clean(self) -> None:
         self._files.remove(joined(self._own, "attempts"))

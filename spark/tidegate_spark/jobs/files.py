@@ -1,11 +1,16 @@
-"""Files wherever Spark can write them, through Hadoop's file systems: a directory here, HDFS, an object store."""
+"""Files wherever Spark can write them, through Hadoop's file systems: a directory here, HDFS, an object store.
+
+What was closed is durable in an object store, and has copies in HDFS. In a directory here it is not: Spark does not
+sync what it writes, and Hadoop, where it keeps checksums, does not even if asked to. So that is done here, by the
+kernel's own calls, for which it does not matter who has written a file.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +64,33 @@ class Files:
                 yield f"{prefix}{name}"
 
     def move(self, source: str, target: str) -> None:
-        """In place of what is there, at once on file systems that can."""
+        """In place of what is there, at once on file systems that can. Durable after `sync_places`."""
+        if self._local:
+            here = self._here(target)
+            _make_here(here.parent)
+            _move_here(self._here(source), here)
+            return
         goal = self._path(target)
         self._system.mkdirs(goal.getParent())
+        self._context.rename(self._path(source), goal, self._overwrite)
+
+    def sync(self, paths: Iterable[str], below: str) -> None:
+        """Files that others have written, and the directories in which they are, up to this one, are durable."""
+        if not self._local:
+            return
+        files, top = [self._here(path) for path in paths], self._here(below)
+        for file in files:
+            _sync_here(file)
+        inside = {parent for file in files for parent in file.parents if parent.is_relative_to(top)}
+        for directory in sorted(inside, reverse=True):
+            _sync_here(directory)
+
+    def sync_places(self, paths: Iterable[str]) -> None:
+        """That these are where they are is durable."""
         if self._local:
-            _move_here(self._here(source), self._here(target))
-        else:
-            self._context.rename(self._path(source), goal, self._overwrite)
+            for directory in sorted({self._here(path).parent for path in paths}):
+                if directory.is_dir():  # a day that somebody has removed since it was written is gone
+                    _sync_here(directory)
 
     def _here(self, path: str) -> Path:
         return Path(self._path(path).toUri().getPath())
@@ -80,6 +105,11 @@ class Files:
     def write_json(self, path: str, value: Any) -> None:
         """It is there whole, and durable, or not at all."""
         beside = f"{path}.{uuid.uuid4().hex}.tmp"
+        if self._local:
+            _write_here(self._here(beside), json.dumps(value).encode())
+            self.move(beside, path)
+            self.sync_places([path])
+            return
         stream = self._system.create(self._path(beside), True)
         try:
             stream.write(bytearray(json.dumps(value).encode()))
@@ -87,6 +117,31 @@ class Files:
         finally:
             stream.close()
         self.move(beside, path)
+
+
+def _write_here(path: Path, raw: bytes) -> None:
+    _make_here(path.parent)
+    with path.open("wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make_here(directory: Path) -> None:
+    """A directory that is new is durable in the one above it."""
+    if directory.is_dir():
+        return
+    _make_here(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync_here(directory.parent)
+
+
+def _sync_here(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _move_here(source: Path, target: Path) -> None:

@@ -170,7 +170,13 @@ class _Runner:
             return lambda frame, _batch: self._send(frame, output)
         writer = self._table_writer(output)
         identity = f"{checkpoint}/metadata"
-        return lambda frame, batch: writer.commit(frame, batch, self._files.read_json(identity)["id"])
+
+        def commit(frame: DataFrame, batch: int) -> None:
+            # The table will have this batch for good. So what the batch was, Spark must know for good, too.
+            self._files.sync([identity, f"{checkpoint}/offsets/{batch}"], self._places.root)
+            writer.commit(frame, batch, self._files.read_json(identity)["id"])
+
+        return commit
 
     def _send(self, frame: DataFrame, output: ToTopic) -> None:
         send(records(frame, self._job.name, output), self._app, self._flags, output.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tidegate.settings import Settings
 from tidegate_app.cli import COMMANDS, cli, main
 
 HEAVY = ("faust", "mode", "aiokafka", "rocksdict", "uvloop", "rich", "prometheus_client", "tidegate.app")
@@ -28,6 +30,24 @@ def test_each_command_has_help_with_examples(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert f"tidegate {name}" in result.output or isinstance(command, click.Group)
+
+
+@pytest.mark.parametrize("name", ["worker", "config"])
+def test_help_has_a_line_for_each_setting_and_the_usual_ones_first(name: str) -> None:
+    output = CliRunner().invoke(cli, [name, "--help"], terminal_width=100).output
+    lines = output.splitlines()
+    settings = [item for item in dataclasses.fields(Settings) if not item.metadata["secret"]]
+    flags = [f"  --{item.name.replace('_', '-')} " for item in settings]
+    found = {flag: [at for at, line in enumerate(lines) if line.startswith(flag)] for flag in flags}
+
+    assert [flag for flag, at in found.items() if len(at) != 1] == []
+    told = lines[lines.index("The usual settings:") :]
+    assert [line for line in told if line.startswith(" " * 20)] == [], "none goes on in the next line"
+    assert max(map(len, lines)) <= 100
+    order = [line.removesuffix(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert order[:3] == ["Options", "The usual settings", "The log"]
+    assert {"State", "The engine", "Checkpoints", "The worker", "HTTP", "Kafka", "Spark"} <= set(order)
+    assert all(found[f"  --{usual} "][0] < lines.index("The log:") for usual in ("broker", "data", "api", "processes"))
 
 
 def test_help_lists_the_commands() -> None:
