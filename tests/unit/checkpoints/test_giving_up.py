@@ -46,7 +46,7 @@ async def until_decided(harness: AppHarness) -> str:
     async with asyncio.timeout(30):
         while harness.checkpoints.coordinator.ledger.under_way is not None:
             await harness.step_checkpoint()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # the threads that upload need Python's lock
     await harness.engine.listen(timeout=0)
     assert harness.checkpoints.latest is not None
     return f"{harness.checkpoints.latest.state}: {harness.checkpoints.latest.reason}"
