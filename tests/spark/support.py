@@ -1,4 +1,4 @@
-"""Apps that ran: what tests of readers read."""
+"""Apps that ran: what tests of readers read. And commands, in the session that the tests share."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidegate import App
-from tidegate.host import Host
+from click.testing import CliRunner, Result
 
-__all__ = ("Sent", "ran")
+from tidegate import App
+from tidegate.errors import TidegateError
+from tidegate.host import Host
+from tidegate_app.cli import cli
+
+__all__ = ("Sent", "ran", "tidegate")
 
 Sent = tuple[Any, Iterable[Any]]
 """A topic and values for it."""
@@ -30,3 +34,12 @@ async def _ran(app: App, flags: Mapping[str, Any], sent: Iterable[Sent]) -> None
     await bounded.start()
     await bounded.run()
     await bounded.stop()
+
+
+def tidegate(*arguments: Any) -> Result:
+    """Run a command, which must succeed."""
+    done = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    if isinstance(done.exception, TidegateError):
+        raise done.exception
+    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
+    return done

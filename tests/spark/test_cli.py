@@ -7,28 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from examples.tinder_match.app import app, likes
 from examples.tinder_match.events import DAY
 from examples.tinder_match.fold import expected
 from examples.tinder_match.generator import LikeStream, Origin
-from tests.spark.support import ran
-from tidegate.errors import TidegateError, UnknownNameError, UsageError
-from tidegate_app.cli import cli
+from tests.spark.support import ran, tidegate
+from tidegate.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PIPELINE = "examples.tinder_match.pipeline"
-
-
-def tidegate(*arguments: Any) -> Result:
-    done = CliRunner().invoke(cli, [str(argument) for argument in arguments])
-    if isinstance(done.exception, TidegateError):
-        raise done.exception
-    assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
-    return done
 
 
 def lines(done: Result) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from examples.tinder_match.app import app
+from examples.tinder_match.pipeline import reading
 from examples.tinder_match.pipeline.report import report
 from tests.spark.world import Expectation, World, compare, rows_of
 from tidegate_app.kafka import Broker
@@ -54,8 +55,21 @@ def test_the_tables_are_exact_although_workers_and_drivers_are_killed(
     compare(expectation, lambda name: rows_of(world.tables / name))
     compare(expectation, lambda name: _by_spark(spark, world, name))
     assert rows_of(world.tables / "quarantine_collect") == []
+    check_reading(spark, world, expectation)
     page = report(world.tables)
     assert f"<b>{len(expectation.matches):,}</b><span>matches</span>" in page
+    assert "http" not in page  # nothing from elsewhere
+
+
+def check_reading(spark: SparkSession, world: World, expectation: Expectation) -> None:
+    """The code that the documentation shows."""
+    wanted = 2 * len(expectation.matches)
+    world.wait(
+        "all notices", lambda: sum(row["count"] for row in reading.popular(spark, world.flags).collect()) == wanted
+    )
+    assert reading.newest(spark, world.flags).count() == 10
+    assert reading.longest(spark, world.flags).count() == 10
+    assert reading.talkative(spark, world.flags).first().likes > 1
 
 
 def _grown(world: World, before: int) -> bool:

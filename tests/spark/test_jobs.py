@@ -40,6 +40,7 @@ def flags(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     return {"data": tmp_path, "broker": broker.url}
 
 
+@pytest.mark.parametrize("flags", [pytest.param("embedded", marks=pytest.mark.slow), "kafka"], indirect=True)
 def test_jobs_go_on_where_they_were_and_add_each_record_once(spark: SparkSession, flags: dict[str, Any]) -> None:
     shop = Shop()
     told: list[Any] = []

@@ -135,8 +135,9 @@ def test_sql_asks_and_follows(spark: SparkSession, tmp_path: Path) -> None:
         sql_job(spark, pages.app, "select 1", "x", flags=flags)
 
 
+@pytest.mark.slow
 def test_the_tinder_pipeline_and_its_report(spark: SparkSession, tmp_path: Path) -> None:
-    """On the embedded log, with the code that the documentation shows."""
+    """On the embedded log, with the code that the documentation shows. `test_end_to_end` has it on a broker."""
     flags = {"data": tmp_path}
     stream = LikeStream(3, Origin())
     sent: list[Like] = [like for _ in range(3) for like in stream.next(300, DAY)]

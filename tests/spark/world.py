@@ -21,11 +21,13 @@ from examples.tinder_match.app import app
 from examples.tinder_match.events import DAY, MONTH, Like, Match, pair_of
 from examples.tinder_match.fold import expected
 from examples.tinder_match.generator import LikeStream, Origin
+from tests.spark.support import tidegate
 from tidegate.access import Access
 from tidegate.interop import TopicPartition, append_records
 
 __all__ = ("Expectation", "Rows", "World", "compare", "compare_followed", "read_values", "rows_of")
 
+PIPELINE = "examples.tinder_match.pipeline"
 MINUTE, HOUR = 60_000, 3_600_000
 Rows = Callable[[str], list[dict[str, Any]]]
 """What a table holds, by its name."""
@@ -59,12 +61,12 @@ class World:
 
     def start_driver(self) -> None:
         jobs = ("collect", "windows")
-        self._start("driver", "pipeline", "run", "examples.tinder_match.pipeline", *jobs, "--interval", "1 second")
+        self._start("driver", "pipeline", "run", PIPELINE, *jobs, "--interval", "1 second")
 
     def run_jobs(self) -> None:
-        """To the end of what is there, all of them."""
-        self._start("driver", "pipeline", "run", "examples.tinder_match.pipeline", "--once")
-        assert self.running.pop("driver").wait(SECONDS) == 0, self.said("driver")
+        """To the end of what is there, all of them, in the session of the tests: it is warm already."""
+        places = [each for name, place in self.flags.items() for each in (f"--{name}", place)]
+        tidegate("pipeline", "run", PIPELINE, "--once", *places)
 
     def kill(self, name: str, *, alone: bool = False) -> None:
         """As kill -9 does: with all that it has started, or alone, so that the others must notice."""
