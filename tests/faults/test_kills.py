@@ -20,8 +20,9 @@ from tests.faults.support.world import KILLED
 ELSEWHERE = {"log.cleaning", "log.cleaned", "recovery.replaying", "task.reopening"}
 """Points that a plain life does not come to: `test_recovery` brings it there, or the tests on Kafka."""
 
-RARER = {"tallies", "ttl", "at-least-once"}
-"""Kinds of which the quick run only tests one kill after the other."""
+RARER = {"direct", "timers", "tallies", "ttl", "at-least-once"}
+"""Kinds of which the quick run only tests one kill after the other. Of the handlers of `waiting` most do not wait, and
+`waiting-timers` has timers of every kind: what holds for them holds for `direct` and `timers`."""
 
 
 def cases() -> list[object]:

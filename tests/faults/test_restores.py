@@ -52,7 +52,6 @@ GRAPHS = {
 @pytest.mark.parametrize(
     ("graph", "sample"),
     [
-        ("tinder", SAMPLE),
         ("cycle", SAMPLE),
         pytest.param("tinder", None, marks=pytest.mark.slow),
         pytest.param("cycle", None, marks=pytest.mark.slow),
