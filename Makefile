@@ -9,7 +9,8 @@ SHELL := /bin/bash
 
 VENV    ?= .venv
 PYTHON  ?= python3
-WORKERS ?= 2
+# One more than there are cores: a test waits for half of its time, for disks, brokers and time-outs.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS    ?=
 
 BIN   := $(VENV)/bin
@@ -64,7 +65,7 @@ $(SPARK): requirements/spark.txt $(STAMP)
 
 .PHONY: test
 test: setup-spark ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name"]
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 1 -m "not slow" $(ARGS)
 
 .PHONY: faults
 faults: setup-spark ## Run all the fault tests, and all else that is slow [ARGS=...]
