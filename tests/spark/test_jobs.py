@@ -246,11 +246,11 @@ def test_a_job_that_is_to_stop_starts_nothing(spark: SparkSession, tmp_path: Pat
     assert started == []
 
 
-@pytest.mark.parametrize("flags", [pytest.param("embedded", marks=pytest.mark.slow), "kafka"], indirect=True)
+@pytest.mark.slow
 def test_a_query_with_state_goes_on_after_a_death_between_its_table_and_its_own_record(
     spark: SparkSession, flags: dict[str, Any]
 ) -> None:
-    """On the embedded log `test_deaths` has this moment, too: its step table.committed."""
+    """`test_deaths` has this moment, too: its step table.committed."""
     shop = Shop()
     commits = Path(flags["data"]) / shop.id / "tables" / "_jobs" / "counts" / "counts" / "commits"
     for first in (0, 30, 60):

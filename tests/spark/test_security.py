@@ -65,7 +65,16 @@ def flags(secure: Secure, directory: Path, listener: str, **settings: Any) -> di
     }
 
 
-@pytest.mark.parametrize("kind", ["tls", "certificate", "locked", "login", "both"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("tls", marks=pytest.mark.slow),  # as "both" has it
+        pytest.param("certificate", marks=pytest.mark.slow),  # as "locked" has it, with a password
+        "locked",
+        "login",
+        "both",
+    ],
+)
 def test_topics_are_read_and_written_through_it(spark: SparkSession, secure: Secure, tmp_path: Path, kind: str) -> None:
     settings = {
         "tls": lambda: flags(secure, tmp_path, "TLS"),
