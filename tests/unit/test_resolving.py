@@ -51,7 +51,10 @@ def test_variables_that_others_read_are_not_told() -> None:
     root = Path(__file__).parents[2]
     places = [root / place for place in ("framework", "app", "api", "services", "spark", "docker", "examples", "tests")]
     files = [
-        path for place in places for path in place.rglob("*") if path.is_file() and path.name != Path(__file__).name
+        path
+        for place in places
+        for path in place.rglob("*")
+        if path.is_file() and path.suffix != ".pyc" and path.name != Path(__file__).name
     ]
     found = {
         name for path in files for name in re.findall(r"\bTIDEGATE_[A-Z_]*[A-Z]\b", path.read_text("utf-8", "ignore"))
