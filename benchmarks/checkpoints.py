@@ -290,8 +290,11 @@ def tell(windows: Sequence[Window]) -> None:
         say(f"    longest held by {Holding.worst(window.holding for window in some).told(*kinds)}")
     late = max(window.seconds for window in windows) / min(window.seconds for window in windows) - 1
     say(f"  the longest window was {100 * late:.1f} % longer than the shortest")
-    say(_ratios("events/s", [window.rate if window.quiet else None for window in windows]))
-    say(_ratios("CPU an event", [window.cpu_each if window.quiet else None for window in windows]))
+    for which, chosen in ("quiet", [window.quiet for window in windows]), ("all", [True] * len(windows)):
+        say(f"  {which} windows, {sum(chosen)} of {len(windows)}:")
+        counted = [*zip(windows, chosen, strict=True)]
+        say(_ratios("events/s", [window.rate if counts else None for window, counts in counted]))
+        say(_ratios("CPU an event", [window.cpu_each if counts else None for window, counts in counted]))
     longest, cpu = (1000 * spent for spent in Holding.worst(window.holding for window in windows).by_checkpoints)
     say(f"  the loop was held by a step of a checkpoint for {longest:.1f} ms at most ({cpu:.1f} ms CPU)")
 
@@ -300,9 +303,9 @@ def _ratios(name: str, values: Sequence[float | None]) -> str:
     try:
         own, left = between(values), after(values)
     except ValueError as error:
-        return f"  {name}: {error}"
+        return f"    {name}: {error}"
     both = f"{own} in the window with it ({own.pairs} pairs), {left} in the one after it ({left.pairs} pairs)"
-    return f"  {name} with / without: {own * left}: {both}"
+    return f"    {name} with / without: {own * left}: {both}"
 
 
 async def run(options: Any) -> None:

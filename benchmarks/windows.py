@@ -10,8 +10,8 @@ there are two series of pairs, and each window but the first and the last is in 
 - Neighbours of one kind, of which one follows a B, and one an A: what a B costs its successor.
 
 The product of both ratios is what B costs when it goes on and on, as far as that shows within two windows. A window in
-which others were busy does not count, nor does its partner. That is no choice between results: what others do does not
-depend on the kind of the window.
+which others were busy may be left out, and its partner with it. That is no choice between results: what others do does
+not depend on the kind of the window.
 """
 
 from __future__ import annotations
