@@ -1,22 +1,18 @@
 """What checkpoints cost: throughput, the loop's time, bytes, and how long a restore takes. One process, embedded log.
 
-python -m benchmarks.checkpoints [--keys 1000000] [--rounds 10] [--pairs 50] [--window 2.5] [--interval 10]
+python -m benchmarks.checkpoints [--keys 1000000] [--rounds 10] [--pairs 12] [--interval 10]
 
 1. A counter for each key. Each is counted once in order, and then about once more in no order.
 2. One key in a hundred changes between checkpoints: how much of each is uploaded, compared with the first.
 3. The local stores are deleted: how long until the tasks are back.
-4. More events than can be handled are there, and one worker handles them all the time. Windows take turns, in the
-   order of `windows`: in one a checkpoint is taken, from its start on, and in the other none. How many events were
-   handled; how much CPU time an event took, because the clock also counts what others do on the machine, and how much
-   that was; and how long the event loop was held, by what (see `holding`). Then what that is with one checkpoint in an
-   interval, which is several windows long.
+4. More events than can be handled are there, and one worker handles them all the time. Windows of one interval take
+   turns, in the order of `windows`: in one a checkpoint is taken, from its start on, as it would be with this interval,
+   and in the other none. Stores are flushed every ten seconds in both, as long as no snapshot does it. How many events
+   were handled; how much CPU time an event took, because the clock also counts what others do on the machine, and how
+   much that was; and how long the event loop was held, by what (see `holding`).
 
-Why windows are shorter than the interval: a checkpoint is over within a second. In a window of 2.5 s it takes four
-times as large a share as in one of 10 s, and there are four times as many windows, so the error is an eighth. With
-`--window 10` there is nothing to be reckoned. Two things differ. There is less to upload, since less has changed: 25 ms
-of CPU with 10 s in between, of which some are missing. And a snapshot spares a store the flush that is due every ten
-seconds, but here the next snapshot is so near that windows without one are spared it, too. A flush takes as much as a
-snapshot does, so what is found is rather too much.
+Shorter windows would give more pairs, and an answer to another question. A snapshot that comes 2.5 s after another one
+takes a third of the time of one that comes 7.5 s after it, and stores that have so many are never flushed in between.
 
 What a checkpoint leaves to the next window, such as the compaction of what was flushed for it, is a ratio of its own,
 and the cost is the product of both. Uploads are not among it: a window with a checkpoint does not end before that is
@@ -239,7 +235,7 @@ class Window:
         )
 
 
-async def cost(data: Path, keys: int, rate: float, pairs: int, seconds: float, interval: float) -> None:
+async def cost(data: Path, keys: int, rate: float, pairs: int, seconds: float) -> None:
     kinds = [*order(pairs)]
     await put_many(data, keys, round(rate * _AMPLE * seconds * (len(kinds) + _WARM_UP)))
     host, windows = new_host(data, until_end=False), list[Window]()
@@ -258,7 +254,7 @@ async def cost(data: Path, keys: int, rate: float, pairs: int, seconds: float, i
         await cancelled(running)
         await host.stop()
     if len(windows) > 2:
-        tell(windows if len(windows) % 2 else windows[:-1], interval / seconds)
+        tell(windows if len(windows) % 2 else windows[:-1])
 
 
 @contextmanager
@@ -305,8 +301,7 @@ def _busy() -> float:
     return float(sum(times) - times.idle - getattr(times, "iowait", 0) - getattr(times, "guest", 0))
 
 
-def tell(windows: Sequence[Window], interval: float) -> None:
-    """interval: in windows."""
+def tell(windows: Sequence[Window]) -> None:
     for name, taken in ("without", False), ("with", True):
         some = [window for window in windows if window.taken is taken]
         lag = sorted(late for window in some for late in window.lag)
@@ -318,20 +313,19 @@ def tell(windows: Sequence[Window], interval: float) -> None:
     for which, chosen in ("quiet", [window.quiet for window in windows]), ("all", [True] * len(windows)):
         say(f"  {which} windows, {sum(chosen)} of {len(windows)}:")
         counted = [*zip(windows, chosen, strict=True)]
-        say(_ratios("events/s", [window.rate if counts else None for window, counts in counted], interval))
-        say(_ratios("CPU an event", [window.cpu_each if counts else None for window, counts in counted], interval))
+        say(_ratios("events/s", [window.rate if counts else None for window, counts in counted]))
+        say(_ratios("CPU an event", [window.cpu_each if counts else None for window, counts in counted]))
     longest, cpu = (1000 * spent for spent in Holding.worst(window.holding for window in windows).by_checkpoints)
     say(f"  the loop was held by a step of a checkpoint for {longest:.1f} ms at most ({cpu:.1f} ms CPU)")
 
 
-def _ratios(name: str, values: Sequence[float | None], interval: float) -> str:
+def _ratios(name: str, values: Sequence[float | None]) -> str:
     try:
         own, left = between(values), after(values)
     except ValueError as error:
         return f"    {name}: {error}"
     both = f"{own} in the window with it ({own.pairs} pairs), {left} in the one after it ({left.pairs} pairs)"
-    every = (own * left).every(interval)
-    return f"    {name} with / without: {every} with one in an interval; {own * left} in a window: {both}"
+    return f"    {name} with / without: {own * left}: {both}"
 
 
 async def run(options: Any) -> None:
@@ -345,8 +339,8 @@ async def run(options: Any) -> None:
         say("Restore without local state")
         await restore(directory)
         if options.pairs:
-            say(f"{options.pairs} pairs of windows of {options.window:g} s, without a checkpoint and with one")
-            await cost(directory, options.keys, rate, options.pairs, options.window, options.interval)
+            say(f"{options.pairs} pairs of windows of {options.interval:g} s, without a checkpoint and with one")
+            await cost(directory, options.keys, rate, options.pairs, options.interval)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -355,8 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints", description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--pairs", type=int, default=50, help="of windows; 0: do not measure throughput")
-    parser.add_argument("--window", type=float, default=2.5, help="in seconds")
+    parser.add_argument("--pairs", type=int, default=12, help="of windows; 0: do not measure throughput")
     parser.add_argument("--interval", type=float, default=10.0)
     uvloop.run(run(parser.parse_args()))
 

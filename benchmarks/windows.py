@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean, stdev
 
@@ -37,10 +37,6 @@ class Ratio:
         parts = self.error / self.mean, other.error / other.mean
         mean = self.mean * other.mean
         return Ratio(mean=mean, error=mean * math.hypot(*parts), pairs=min(self.pairs, other.pairs))
-
-    def every(self, windows: float) -> Ratio:
-        """The same if there is a B only once in so many windows."""
-        return replace(self, mean=1 + (self.mean - 1) / windows, error=self.error / windows)
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} ± {self.error:.3f}"

@@ -56,10 +56,6 @@ def test_errors_of_a_product_add_up_as_squares() -> None:
     assert str(Ratio(mean=1, error=0.03, pairs=5) * Ratio(mean=2, error=0.08, pairs=5)) == "2.000 ± 0.100"
 
 
-def test_what_happens_seldom_costs_less() -> None:
-    assert str(Ratio(mean=0.9, error=0.02, pairs=5).every(4)) == "0.975 ± 0.005"
-
-
 def test_one_pair_has_no_error_that_is_known() -> None:
     with pytest.raises(ValueError, match="1 pairs of 2 count"):
         between([1.0, 2.0, 1.0, None, 1.0])
