@@ -1,14 +1,25 @@
 """What checkpoints cost: throughput, the loop's time, bytes, and how long a restore takes. One process, embedded log.
 
-python -m benchmarks.checkpoints [--keys 1000000] [--seconds 25] [--rounds 10] [--interval 10]
+python -m benchmarks.checkpoints [--keys 1000000] [--rounds 10] [--pairs 12] [--interval 10]
 
-1. A counter for each key.
-2. More events than can be handled are there. After a run that does not count, for so many seconds each: without
-   checkpoints, with one every interval, with them again, and without; so what changes as the log grows is not taken for
-   their cost. How many events were handled; how much CPU time an event took, because the clock also counts what others
-   do on the machine; and how long the event loop was held, by what (see `holding`).
-3. One key in a hundred changes between checkpoints: how much of each is uploaded, compared with the first.
-4. The local stores are deleted: how long until the tasks are back.
+1. A counter for each key. Each is counted once in order, and then about once more in no order.
+2. One key in a hundred changes between checkpoints: how much of each is uploaded, compared with the first.
+3. The local stores are deleted: how long until the tasks are back.
+4. More events than can be handled are there, and one worker handles them all the time. Windows of one interval take
+   turns, in the order of `windows`: in one a checkpoint is taken, from its start on, as it would be with this interval,
+   and in the other none. Stores are flushed every ten seconds in both, as long as no snapshot does it. How many events
+   were handled; how much CPU time an event took, because the clock also counts what others do on the machine, and how
+   much that was; and how long the event loop was held, by what (see `holding`).
+
+Shorter windows would give more pairs, and an answer to another question. A snapshot that comes 2.5 s after another one
+takes a third of the time of one that comes 7.5 s after it, and stores that have so many are never flushed in between.
+
+What a checkpoint leaves to the next window, such as the compaction of what was flushed for it, is a ratio of its own,
+and the cost is the product of both. Uploads are not among it: a window with a checkpoint does not end before that is
+complete. If that makes one longer than the others, it shows.
+
+The log's compaction of changelogs rests meanwhile. It comes in passes of about a minute that take between 8 and 25 % of
+the loop's time, which is more than what is to be found.
 """
 
 from __future__ import annotations
@@ -21,26 +32,34 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import psutil
 import uvloop
 
 from benchmarks.holding import COMMIT, HANDLE, OF_CHECKPOINTS, Holding, measured
+from benchmarks.windows import after, between, order
 from tidegate import App, Context, Default, ValueState
 from tidegate.host import Host
 from tidegate.keys import partition_of
 from tidegate.logs.base import NewRecord, TopicPartition
+from tidegate.logs.embedded.cleaner import Cleaner
 
 __all__ = ("main",)
 
 PARTITIONS = 4
 CHUNK = 10_000
-_AMPLE = 2.0
-"""How many more events there are than would be handled at the rate at which the keys were filled."""
+_AMPLE = 1.5
+"""How many more events there are than would be handled at the rate at which keys in no order were."""
+_WARM_UP = 2
+"""Windows with a checkpoint before those that count: the first one uploads everything."""
+
+_QUIET = 0.2
+"""What others may take of one processor in a window that counts."""
 
 app = App("counting", partitions=PARTITIONS)
 events = app.topic("events", value_type=int)
@@ -69,8 +88,9 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def new_host(data: Path, *, until_end: bool = True, interval: float = 0.0) -> Host:
-    return Host(app.define, flags={"data": data, "checkpoint_interval": interval}, until_end=until_end)
+def new_host(data: Path, *, until_end: bool = True) -> Host:
+    """Takes checkpoints when it is asked to."""
+    return Host(app.define, flags={"data": data, "checkpoint_interval": 0.0}, until_end=until_end)
 
 
 async def append(host: Host, keys: Iterable[int]) -> None:
@@ -87,15 +107,17 @@ async def append(host: Host, keys: Iterable[int]) -> None:
 
 
 async def fill(data: Path, keys: int) -> float:
-    """Count each key once. Returns events per second."""
-    await put(data, range(keys))
-    host = new_host(data)
-    await host.start()
-    before = time.perf_counter()
-    await host.run()
-    took = time.perf_counter() - before
-    await host.stop()
-    return keys / took
+    """Count each key once, in order, and as many in none. Returns events per second: of the latter."""
+    rate = 0.0
+    for some in (range(keys), random.Random(7).choices(range(keys), k=keys)):
+        await put(data, some)
+        host = new_host(data)
+        await host.start()
+        before = time.perf_counter()
+        await host.run()
+        rate = keys / (time.perf_counter() - before)
+        await host.stop()
+    return rate
 
 
 async def put(data: Path, keys: Iterable[int]) -> None:
@@ -106,60 +128,18 @@ async def put(data: Path, keys: Iterable[int]) -> None:
     await host.stop()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """Of one run."""
-
-    seconds: float
-    cpu: float
-    handled: int
-    checkpoints: int
-    lag: list[float]
-    """How late the loop was, each time, in ms; sorted."""
-    holding: Holding
-
-    @property
-    def rate(self) -> float:
-        return self.handled / self.seconds
-
-    @property
-    def cpu_each(self) -> float:
-        """µs of CPU time an event."""
-        return self.cpu / self.handled * 1e6
-
-    def told(self, name: str) -> str:
-        late = f"{self.lag[int(len(self.lag) * 0.999)]:.0f} ms (p99.9), {self.lag[-1]:.0f} ms (most)"
-        cost = f"{self.rate:>9,.0f} events/s, {self.cpu_each:.2f} µs CPU an event"
-        lines = [
-            f"  {name}: {cost}, in {self.seconds:.0f} s; {self.checkpoints} checkpoints",
-            f"    loop late by {late}; longest held by {self.holding.told(HANDLE, COMMIT)}",
-        ]
-        if self.checkpoints:
-            lines.append(f"    by checkpoints: {self.holding.told(*OF_CHECKPOINTS)}")
-        return "\n".join(lines)
-
-
-async def phase(data: Path, seconds: float, interval: float) -> Result:
-    """Handle what there is, for so long, and say what that took."""
-    host = new_host(data, until_end=False, interval=interval)
-    with measured() as holding:
-        await host.start()
-        running, lag = asyncio.ensure_future(host.run()), Lag()
-        watching, began = asyncio.ensure_future(lag.watch()), handled_by(host)
-        taken, before, cpu = complete(host), time.perf_counter(), time.process_time()
-        await handled(host, seconds)
-        found = Result(
-            seconds=time.perf_counter() - before,
-            cpu=time.process_time() - cpu,
-            handled=handled_by(host) - began,
-            checkpoints=complete(host) - taken,
-            lag=sorted(lag.worst),
-            holding=holding,
-        )
-        watching.cancel()
-        await cancelled(running)
+async def put_many(data: Path, keys: int, events: int) -> None:
+    """The same for very many, of random keys: the records themselves are made once."""
+    host, dice = new_host(data), random.Random(13)
+    await host.start()
+    pools: dict[TopicPartition, list[NewRecord]] = {}
+    for name in (b"key-%08d" % key for key in range(keys)):
+        pools.setdefault(TopicPartition("events", partition_of(name, PARTITIONS)), []).append((name, b"1", 1, ()))
+    writer = await host.log.writer()
+    for _ in range(math.ceil(events / CHUNK)):
+        await writer.append({source: dice.choices(pool, k=CHUNK * len(pool) // keys) for source, pool in pools.items()})
+    await writer.close()
     await host.stop()
-    return found
 
 
 async def at_end(host: Host) -> bool:
@@ -167,56 +147,10 @@ async def at_end(host: Host) -> bool:
     return all(task.inputs[source].position >= end for task, found in ends for source, end in found.items())
 
 
-def handled_by(host: Host) -> int:
-    return int(_counted(host, "tidegate_handled_total"))
-
-
-def complete(host: Host) -> int:
-    return int(_counted(host, "tidegate_checkpoints_total", outcome="complete"))
-
-
-def _counted(host: Host, name: str, **labels: str) -> float:
-    samples = (sample for family in host.engine.metrics.registry.collect() for sample in family.samples)
-    return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
-
-
 async def cancelled(running: asyncio.Future[None]) -> None:
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-
-
-async def cost(data: Path, keys: int, rate: float, seconds: float, interval: float) -> None:
-    dice = random.Random(7)
-    results: dict[float, list[Result]] = {0.0: [], interval: []}
-    waiting = 0
-    for number, setting in enumerate((0.0, 0.0, interval, interval, 0.0)):
-        more = max(0, round(rate * seconds * _AMPLE) - waiting)
-        await put(data, (dice.randrange(keys) for _ in range(more)))
-        found = await phase(data, seconds, setting)
-        rate, waiting = max(rate, found.rate), waiting + more - found.handled
-        if number:
-            results[setting].append(found)
-            say(found.told(f"every {setting:g} s" if setting else "none"))
-    without, with_ = results[0.0], results[interval]
-    taken = sum(found.checkpoints for found in with_)
-    say(
-        f"  {taken} checkpoints; events/s with them / without: {_ratio(with_, without, 'rate'):.3f}; "
-        f"CPU an event: {_ratio(with_, without, 'cpu_each'):.3f}"
-    )
-    if taken:
-        longest, cpu = (
-            1000 * max(both) for both in zip(*(found.holding.by_checkpoints for found in with_), strict=True)
-        )
-        say(f"  the loop was held by a step of a checkpoint for {longest:.1f} ms at most ({cpu:.1f} ms CPU)")
-    else:
-        say("  no checkpoint fell into these runs: give them more --seconds, or a shorter --interval")
-
-
-def _ratio(some: list[Result], others: list[Result], what: str) -> float:
-    """Of their means."""
-    first, second = (sum(getattr(found, what) for found in results) / len(results) for results in (some, others))
-    return float(first / second)
 
 
 async def incremental(data: Path, keys: int, rounds: int) -> None:
@@ -239,13 +173,10 @@ async def incremental(data: Path, keys: int, rounds: int) -> None:
     await host.stop()
 
 
-async def handled(host: Host, seconds: float = math.inf) -> None:
-    """Everything that is in the log, or as much of it as can be in so many seconds."""
-    until = time.perf_counter() + seconds
-    while not await at_end(host):
-        await asyncio.sleep(0.01 if seconds == math.inf else 0.1)
-        if time.perf_counter() >= until:
-            return
+async def handled(host: Host) -> None:
+    """Everything that is in the log."""
+    while not await at_end(host):  # noqa: ASYNC110  the log tells nobody
+        await asyncio.sleep(0.01)
 
 
 async def uploaded(host: Host, name: str | None = None) -> int:
@@ -268,19 +199,148 @@ async def restore(data: Path) -> None:
     await host.stop()
 
 
+# ------------------------------------------------------------------------------------------------------- windows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    taken: bool
+    """With a checkpoint."""
+    seconds: float
+    cpu: float
+    others: float
+    """CPU time of all else on the machine, the hypervisor's included, in seconds."""
+    handled: int
+    lag: Sequence[float]
+    """How late the loop was, each time, in ms."""
+    holding: Holding
+
+    @property
+    def rate(self) -> float:
+        return self.handled / self.seconds
+
+    @property
+    def cpu_each(self) -> float:
+        """µs of CPU time an event."""
+        return self.cpu / self.handled * 1e6
+
+    @property
+    def quiet(self) -> bool:
+        return self.others < _QUIET * self.seconds
+
+    def told(self) -> str:
+        return (
+            f"  {'with' if self.taken else 'none'}: {self.rate:>9,.0f} events/s, {self.cpu_each:.2f} µs CPU an event, "
+            f"in {self.seconds:.1f} s; others {100 * self.others / self.seconds:.0f} % of a core"
+        )
+
+
+async def cost(data: Path, keys: int, rate: float, pairs: int, seconds: float) -> None:
+    kinds = [*order(pairs)]
+    await put_many(data, keys, round(rate * _AMPLE * seconds * (len(kinds) + _WARM_UP)))
+    host, windows = new_host(data, until_end=False), list[Window]()
+    with measured() as holding, no_cleaning():
+        await host.start()
+        running = asyncio.ensure_future(host.run())
+        for _ in range(_WARM_UP):
+            await window(host, seconds, holding, taken=True)
+        for taken in kinds:
+            found = await window(host, seconds, holding, taken=taken)
+            if await at_end(host):
+                say("  there were not enough events: that window was of a worker at rest, and is left out")
+                break
+            windows.append(found)
+            say(found.told())
+        await cancelled(running)
+        await host.stop()
+    if len(windows) > 2:
+        tell(windows if len(windows) % 2 else windows[:-1])
+
+
+@contextmanager
+def no_cleaning() -> Iterator[None]:
+    is_due = Cleaner.is_due
+    Cleaner.is_due = lambda *_: False  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Cleaner.is_due = is_due  # type: ignore[method-assign]
+
+
+async def window(host: Host, seconds: float, holding: Holding, *, taken: bool) -> Window:
+    holding.clear()
+    lag = Lag()
+    watching = asyncio.ensure_future(lag.watch())
+    began, before, cpu, busy = handled_by(host), time.perf_counter(), time.process_time(), _busy()
+    waiting = asyncio.sleep(seconds)
+    await (asyncio.gather(host.checkpoint(), waiting) if taken else waiting)
+    own = time.process_time() - cpu
+    found = Window(
+        taken=taken,
+        seconds=time.perf_counter() - before,
+        cpu=own,
+        others=_busy() - busy - own,
+        handled=handled_by(host) - began,
+        lag=lag.worst,
+        holding=holding.copy(),
+    )
+    watching.cancel()
+    return found
+
+
+def handled_by(host: Host) -> int:
+    """What is committed, and what will be with the next commit: a window does not end with one."""
+    samples = (sample for family in host.engine.metrics.registry.collect() for sample in family.samples)
+    committed = sum(sample.value for sample in samples if sample.name == "tidegate_handled_total")
+    return int(committed) + sum(task.dispatcher.handled for task in host.tasks.values())
+
+
+def _busy() -> float:
+    """Of all processors since the start, in seconds."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0) - getattr(times, "guest", 0))
+
+
+def tell(windows: Sequence[Window]) -> None:
+    for name, taken in ("without", False), ("with", True):
+        some = [window for window in windows if window.taken is taken]
+        lag = sorted(late for window in some for late in window.lag)
+        kinds = (HANDLE, COMMIT, *OF_CHECKPOINTS) if taken else (HANDLE, COMMIT)
+        say(f"  {name}: loop late by {lag[int(len(lag) * 0.999)]:.0f} ms (p99.9), {lag[-1]:.0f} ms (most)")
+        say(f"    longest held by {Holding.worst(window.holding for window in some).told(*kinds)}")
+    late = max(window.seconds for window in windows) / min(window.seconds for window in windows) - 1
+    say(f"  the longest window was {100 * late:.1f} % longer than the shortest")
+    for which, chosen in ("quiet", [window.quiet for window in windows]), ("all", [True] * len(windows)):
+        say(f"  {which} windows, {sum(chosen)} of {len(windows)}:")
+        counted = [*zip(windows, chosen, strict=True)]
+        say(_ratios("events/s", [window.rate if counts else None for window, counts in counted]))
+        say(_ratios("CPU an event", [window.cpu_each if counts else None for window, counts in counted]))
+    longest, cpu = (1000 * spent for spent in Holding.worst(window.holding for window in windows).by_checkpoints)
+    say(f"  the loop was held by a step of a checkpoint for {longest:.1f} ms at most ({cpu:.1f} ms CPU)")
+
+
+def _ratios(name: str, values: Sequence[float | None]) -> str:
+    try:
+        own, left = between(values), after(values)
+    except ValueError as error:
+        return f"    {name}: {error}"
+    both = f"{own} in the window with it ({own.pairs} pairs), {left} in the one after it ({left.pairs} pairs)"
+    return f"    {name} with / without: {own * left}: {both}"
+
+
 async def run(options: Any) -> None:
     directory = Path(tempfile.mkdtemp(prefix="tidegate-checkpoints-"))
     try:
         say(f"{options.keys:,} keys, {PARTITIONS} tasks")
         rate = await fill(directory, options.keys)
-        say(f"  filled at {rate:,.0f} events/s")
-        if options.seconds:
-            say(f"{options.seconds:g} s each, without checkpoints and with one every {options.interval:g} s")
-            await cost(directory, options.keys, rate, options.seconds, options.interval)
+        say(f"  filled; then {rate:,.0f} events/s")
         say(f"{options.rounds} checkpoints, 1 % of the keys changed before each")
         await incremental(directory, options.keys, options.rounds)
         say("Restore without local state")
         await restore(directory)
+        if options.pairs:
+            say(f"{options.pairs} pairs of windows of {options.interval:g} s, without a checkpoint and with one")
+            await cost(directory, options.keys, rate, options.pairs, options.interval)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -288,8 +348,8 @@ async def run(options: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.checkpoints", description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=25.0, help="of each run; 0: do not measure throughput")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--pairs", type=int, default=12, help="of windows; 0: do not measure throughput")
     parser.add_argument("--interval", type=float, default=10.0)
     uvloop.run(run(parser.parse_args()))
 

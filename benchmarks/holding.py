@@ -7,7 +7,7 @@ meanwhile: it is the loop that waits for it, so they count here, too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from time import perf_counter, thread_time
@@ -32,8 +32,25 @@ class Holding:
     """The longest piece of each kind, in seconds: by the clock, and in CPU time, of which others take none away."""
 
     def __init__(self) -> None:
+        self.longest: dict[str, float] = {}
+        self.most_cpu: dict[str, float] = {}
+        self.clear()
+
+    def clear(self) -> None:
         self.longest = dict.fromkeys((*OF_CHECKPOINTS, HANDLE, COMMIT), 0.0)
         self.most_cpu = dict(self.longest)
+
+    def copy(self) -> Holding:
+        return Holding.worst((self,))
+
+    @staticmethod
+    def worst(some: Iterable[Holding]) -> Holding:
+        """Of each kind, in any of them."""
+        worst = Holding()
+        for one in some:
+            for all_, found in (worst.longest, one.longest), (worst.most_cpu, one.most_cpu):
+                all_.update({kind: max(all_[kind], spent) for kind, spent in found.items()})
+        return worst
 
     @contextmanager
     def timing(self, kind: str) -> Iterator[None]:

@@ -93,6 +93,8 @@ class Task:
         self._last_commit = self._clock.monotonic()
         self._last_flush = self._last_commit
         self._unflushed = False
+        self._flushes = 0
+        """Of the store, as far as it is known here: snapshots are among them."""
         self._flushing: asyncio.Future[None] | None = None
         self._finish_committed = False
         self._settled = 0
@@ -412,14 +414,19 @@ class Task:
         self.metrics.waiting.set(self.dispatcher.unfinished)
 
     async def flush_store(self, monotonic: float) -> None:
-        """Now and then, so that little must be replayed after a crash."""
+        """Now and then, so that little must be replayed after a crash. A snapshot is as good as a flush: with one every
+        ten seconds there are no others, which would only make more files to be compacted."""
         if self.state is not TaskState.RUNNING:
             return  # closed while others were flushed
-        if self._unflushed and monotonic - self._last_flush >= self._settings.flush_seconds:
+        if self._flushes != self.store.flushes:
+            self._last_flush, self._flushes = monotonic, self.store.flushes
+        due = self._unflushed and monotonic - self._last_flush >= self._settings.flush_seconds
+        if due and not self.store.held:
             self._last_flush, self._unflushed = monotonic, False
             fault_point("store.flush")
             self._flushing = asyncio.ensure_future(asyncio.to_thread(self.store.flush))
             await asyncio.shield(self._flushing)
+            self._flushes = self.store.flushes
 
     # -- closing -----------------------------------------------------------------------------------------------------
     async def close(self, *, commit: bool) -> None:

@@ -98,5 +98,9 @@ class SnapshotStore(Store, Protocol):
     def held(self) -> bool:
         """A snapshot was asked for, and is not written yet."""
 
+    @property
+    def flushes(self) -> int:
+        """How often all that was applied so far was made to survive a crash: by `flush`, or by a snapshot."""
+
     def release(self) -> None:
         """Do without the snapshot. Nothing happens if the store is not held."""

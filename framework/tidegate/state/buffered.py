@@ -52,6 +52,7 @@ class BufferedStore:
         self._position = below.position
         self._applied = 0
         self._held = False
+        self._flushes = 0
         self._lock = Lock()  # a flush runs in another thread
 
     @property
@@ -148,6 +149,7 @@ class BufferedStore:
                     self._begin()
             self._pass_on_by_and_by()
         self._below.flush()
+        self._flushed()
 
     def _pass_on_by_and_by(self) -> None:
         """A thread that goes on and on would have Python's lock for 5 ms out of each 6: the event loop waits for it
@@ -173,8 +175,17 @@ class BufferedStore:
                 self.hold()
             self._pass_on_by_and_by()
             self._below.snapshot(directory)
+            self._flushed()
         finally:
             self.release()
+
+    def _flushed(self) -> None:
+        with self._lock:
+            self._flushes += 1
+
+    @property
+    def flushes(self) -> int:
+        return self._flushes
 
     @property
     def held(self) -> bool:

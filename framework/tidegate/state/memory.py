@@ -82,6 +82,10 @@ class MemoryStore:
     def flush(self) -> None:
         """Nothing to do: nothing here survives a crash."""
 
+    @property
+    def flushes(self) -> int:
+        return 0
+
     def pass_on(self) -> bool:
         """Nothing is put off."""
         return False

@@ -209,6 +209,36 @@ def test_files_that_a_complete_checkpoint_has_are_not_uploaded_again(tmp_path: P
         assert Look(harness, saved, tmp_path).count("second", "77") == 1
 
 
+def test_a_store_that_a_snapshot_was_taken_of_need_not_be_flushed_so_soon(tmp_path: Path) -> None:
+    with AppHarness(make_app(), checkpoints=tmp_path / "kept", directory=tmp_path / "stores") as harness:
+        flushed = task(harness, "first", 0)
+        began, every = harness.engine.clock.monotonic(), harness.engine.settings.flush_seconds
+        flushes = []
+        for seconds in (0.5 * every, 1.2 * every, 1.6 * every, 2.7 * every):
+            harness.send_many("events", ["go"] * 100, key=lambda _: str(next(numbers)))
+            if seconds == 0.5 * every:
+                harness.checkpoint()
+            harness.run(flushed.flush_store(began + seconds))
+            flushes.append(flushed.store.flushes)
+
+        assert flushes == [1, 1, 2, 3], "the snapshot; too soon after it; long enough after it; and after the flush"
+
+
+def test_a_store_is_not_flushed_while_its_snapshot_is_written(tmp_path: Path) -> None:
+    with AppHarness(make_app(), checkpoints=tmp_path / "kept", directory=tmp_path / "stores") as harness:
+        harness.send_many("events", ["go"] * 100, key=lambda _: str(next(numbers)))
+        flushed = task(harness, "first", 0)
+        later = harness.engine.clock.monotonic() + 2 * harness.engine.settings.flush_seconds
+
+        flushed.store.hold()
+        harness.run(flushed.flush_store(later))
+        assert flushed.store.flushes == 0
+
+        flushed.store.release()  # it was given up
+        harness.run(flushed.flush_store(later))
+        assert flushed.store.flushes == 1
+
+
 numbers = iter(range(1_000_000))
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,6 +97,23 @@ def test_a_snapshot_is_of_when_the_store_was_held_however_much_was_passed_on(tmp
     assert store.get(b"\x0203") == b"newest"
     assert store.get(b"\x0207") is None
     assert store.position == at(3)
+
+
+def test_a_snapshot_counts_as_a_flush_once_it_is_written(tmp_path: Path) -> None:
+    store = BufferedStore(MemoryStore())
+    store.apply([(b"\x02a", b"x")], at(1))
+    store.flush()
+    assert store.flushes == 1
+
+    store.hold()
+    assert store.flushes == 1
+    store.snapshot(tmp_path / "snapshot")
+    assert store.flushes == 2
+
+    with pytest.raises(FileExistsError):
+        store.snapshot(tmp_path / "snapshot")
+    assert store.flushes == 2
+    assert not store.held
 
 
 def test_a_reader_never_misses_what_another_thread_passes_on() -> None:
