@@ -69,6 +69,7 @@ def test_a_start_says_where_a_topic_is_read_from_whatever_the_savepoint_says(sho
     assert orders_after("earliest") == Counter([*before, *before, *between, *after])
 
 
+@pytest.mark.parametrize("shop", ["embedded", pytest.param("kafka", marks=pytest.mark.slow)], indirect=True)
 def test_what_makes_no_sense_is_refused_and_nothing_is_changed(shop: Shop) -> None:
     stop_with(shop, "one", 10)
     before = shop.run("topics", "shop.py", "--all", "--json").stdout

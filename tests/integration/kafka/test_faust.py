@@ -161,7 +161,7 @@ def events(count: int, keys: int = 3, start: int = 0) -> list[dict[str, Any]]:
 # -- together ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("program", ["tidegate", "faust"])
+@pytest.mark.parametrize("program", ["tidegate", pytest.param("faust", marks=pytest.mark.slow)])
 def test_an_agent_sends_to_a_service_which_emits_to_an_agent_with_a_table(make: Make, program: str) -> None:
     shop = make(PIPELINE)
     worker = shop.work(program)
