@@ -63,9 +63,13 @@ $(SPARK): requirements/spark.txt $(STAMP)
 	$(INSTALL) --require-hashes -r requirements/spark.txt
 	@touch $@
 
+# Where there is room, tests write to memory, and do not wait for a disk's syncs: three files of fault tests took 75
+# seconds instead of 122, and 80 of CPU instead of 94. They sync all the same, and `make faults` stays on the disk.
+MEMORY := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
+
 .PHONY: test
-test: setup-spark ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name"]
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 1 -m "not slow" $(ARGS)
+test: setup-spark ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name", MEMORY= to write to TMPDIR]
+	$(if $(MEMORY),TMPDIR=$(MEMORY)) $(PY) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 1 -m "not slow" $(ARGS)
 
 .PHONY: faults
 faults: setup-spark ## Run all the fault tests, and all else that is slow [ARGS=...]
