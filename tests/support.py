@@ -141,9 +141,9 @@ def bounded_run(harness: AppHarness, *, during: Any = None) -> None:
 
 
 @asynccontextmanager
-async def running(app: App, directory: Path, *, until_end: bool = False) -> AsyncIterator[Host]:
+async def running(app: App, directory: Path, *, until_end: bool = False, **flags: Any) -> AsyncIterator[Host]:
     """The app's worker, in this process, on an embedded log."""
-    host = Host(app.define, flags={"data": directory, "commit_interval": 0.02}, until_end=until_end)
+    host = Host(app.define, flags={"data": directory, "commit_interval": 0.02, **flags}, until_end=until_end)
     await host.start()
     run = asyncio.create_task(host.run())
     try:

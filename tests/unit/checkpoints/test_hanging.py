@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from tests.support import running
 from tidegate import App, Context, ValueState
 from tidegate.host import Host
 from tidegate.logs.base import TopicPartition
@@ -79,25 +80,15 @@ def storage() -> Iterator[type[HangingFileSystem]]:
     HangingFileSystem.gate.set()
 
 
-@asynccontextmanager
-async def worker(directory: Path) -> AsyncIterator[Host]:
-    flags = {
-        "data": directory,
-        "commit_interval": 0.02,
-        "checkpoint_storage": "hanging://place",
-        "checkpoint_interval": 0.1,
-        "checkpoint_timeout": 0.5,
-        "checkpoint_keep": 1,
-    }
-    host = Host(app.define, flags=flags)
-    await host.start()
-    run = asyncio.create_task(host.run())
-    try:
-        yield host
-    finally:
-        run.cancel()
-        await asyncio.gather(run, return_exceptions=True)
-        await host.stop()
+def worker(directory: Path) -> AbstractAsyncContextManager[Host]:
+    return running(
+        app,
+        directory,
+        checkpoint_storage="hanging://place",
+        checkpoint_interval=0.1,
+        checkpoint_timeout=0.5,
+        checkpoint_keep=1,
+    )
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
