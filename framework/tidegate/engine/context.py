@@ -22,7 +22,7 @@ from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.cells import PrivateCells
-from tidegate.state.live import Live, LiveOperator, Single, only_simple
+from tidegate.state.live import Live, LiveOperator, LiveValue, Single, only_simple
 from tidegate.state.overlay import OVER, Cells, Entry, Journal
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
@@ -82,6 +82,9 @@ class TaskContext(Context):
         """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
         self.mutable = space.careful or any(cells.mutable for cells in space.all)
         """Whether anything must be encoded when a handler ends."""
+        only = self.only_state[0]
+        self.loan = only if isinstance(only, LiveValue) and only.exact is not None and not self.mutable else None
+        """If its values are of a known class, too: the hot loop lends them. See `LentValue`."""
         self._witness = next((live for live in self._live if isinstance(live, Single)), None)
         """A state that, once it has been looked at, shows that the key belongs in this task: see `StateSpace`."""
         timeless = all(topic.mailbox for topic in definition.inputs)
@@ -140,6 +143,17 @@ class TaskContext(Context):
         self.journal.rollback()
         if self.mark is not None:
             del self.emitted[self.mark :]
+
+    def recall(self) -> None:
+        """The handler has suspended: the state that was lent to it looks after itself again. DataError: what the
+        handler has put there cannot be its value."""
+        if self.loan is not None:
+            self.loan.recall()
+
+    def end_loan(self) -> None:
+        """No handler has a state on loan any more."""
+        if self.loan is not None:
+            self.loan.end_loan()
 
     def part(self) -> None:
         """The handler suspends: what it did so far becomes its own, and the shared state is as before it."""
@@ -271,8 +285,31 @@ class TaskContext(Context):
             raw = encode(value)
         except output.codec.encode_failures as error:
             raise encode_error(output.codec, value, error) from error
-        journal = self.journal
-        target: TopicPartition | None = None
+        journal, witness, target = self.journal, self._witness, output.beside
+        key_bytes, when = journal.key, journal.timestamp
+        stamp: Headers = self.stamp.headers
+        if (
+            key is not None
+            or timestamp is not None
+            or headers
+            or target is None
+            or witness is None
+            or witness.seen is None
+            or len(raw) + len(key_bytes) > output.large
+        ):
+            target, key_bytes, when, stamp = self._place(output, value, raw, key, timestamp, headers)
+        emitted = self.emitted
+        if self.mark is None:
+            if journal.key is OVER:
+                raise HandlerOverError
+            self.mark = len(emitted)
+        emitted.append((target, (key_bytes, raw, when, stamp)))
+
+    def _place(
+        self, output: Output, value: Any, raw: bytes, key: Any, timestamp: Instant | None, headers: Headers
+    ) -> tuple[TopicPartition, bytes, int, Headers]:
+        """Where a record goes, its key, its time and all its headers, if that is not as plain as in `emit`."""
+        journal, target = self.journal, None
         if key is not None:
             key_bytes = encode_key(key)
         elif output.key_of is not None:
@@ -288,12 +325,7 @@ class TaskContext(Context):
             check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
         if target is None:
             target = output.sources[output.place(key_bytes)]
-        emitted = self.emitted
-        if self.mark is None:
-            if journal.key is OVER:
-                raise HandlerOverError
-            self.mark = len(emitted)
-        emitted.append((target, (key_bytes, raw, when, stamp)))
+        return target, key_bytes, when, stamp
 
     def tell(
         self,

@@ -22,14 +22,14 @@ class Output:
 
     def __init__(self, topic: TopicDefinition, limit: int, beside: int | None = None) -> None:
         """`limit`: how large a record the log takes. `beside`: the partition in which all keys lie that belong in the
-        task, if it is one."""
+        task, if it is one; it is where records go that have the key of the one that is handled."""
         self.limit, self.large = limit, limit // 2
         self.topic, self.codec = topic, topic.codec
         self.check, self.exact, self.encode = topic.codec.check, topic.codec.exact, topic.codec.encode_raw
         self.place = topic.placement
         self.key_of: Any = topic.key_of if topic.key is not None else None
         self.sources = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        self.beside = None if beside is None else self.sources[beside]
+        self.beside = None if beside is None or self.key_of is not None else self.sources[beside]
 
 
 def outputs_by_name(service: ServiceDefinition, number: int, limit: int) -> dict[str, Output]:

@@ -103,6 +103,8 @@ class RocksStore:
             raise _failure(error, self._directory) from error
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self._position is None:  # nothing was ever applied: a service that begins need not ask for each new key
+            return [None] * len(keys)
         try:
             return self._db.get([*keys])  # type: ignore[return-value]  # its stub knows of single keys only
         except Exception as error:
