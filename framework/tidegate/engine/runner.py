@@ -69,6 +69,7 @@ class Runner:
 
     async def close(self) -> None:
         """Cancel what runs, and wait for its end; nobody is told."""
+        await asyncio.sleep(0)  # a task that is cancelled before its first step would not take over what it was given
         self._closing = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
