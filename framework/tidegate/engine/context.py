@@ -22,7 +22,7 @@ from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.cells import PrivateCells
-from tidegate.state.live import Live, LiveOperator, LiveValue, Single, only_simple
+from tidegate.state.live import Live, LiveOperator, Single, only_simple
 from tidegate.state.overlay import OVER, Cells, Entry, Journal
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
@@ -82,9 +82,6 @@ class TaskContext(Context):
         """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
         self.mutable = space.careful or any(cells.mutable for cells in space.all)
         """Whether anything must be encoded when a handler ends."""
-        only = self.only_state[0]
-        self.loan = only if isinstance(only, LiveValue) and only.exact is not None and not self.mutable else None
-        """If its values are of a known class, too: the hot loop lends them. See `LentValue`."""
         self._witness = next((live for live in self._live if isinstance(live, Single)), None)
         """A state that, once it has been looked at, shows that the key belongs in this task: see `StateSpace`."""
         timeless = all(topic.mailbox for topic in definition.inputs)
@@ -143,17 +140,6 @@ class TaskContext(Context):
         self.journal.rollback()
         if self.mark is not None:
             del self.emitted[self.mark :]
-
-    def recall(self) -> None:
-        """The handler has suspended: the state that was lent to it looks after itself again. DataError: what the
-        handler has put there cannot be its value."""
-        if self.loan is not None:
-            self.loan.recall()
-
-    def end_loan(self) -> None:
-        """No handler has a state on loan any more."""
-        if self.loan is not None:
-            self.loan.end_loan()
 
     def part(self) -> None:
         """The handler suspends: what it did so far becomes its own, and the shared state is as before it."""

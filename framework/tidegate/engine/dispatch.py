@@ -32,8 +32,6 @@ from tidegate.engine.work import Work
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MissingKeyError, UnknownTimerError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
-from tidegate.state.live import LentValue
-from tidegate.state.overlay import ABSENT
 from tidegate.time.clock import MIN_TIME, Clock
 from tidegate.time.progress import OutsideChannel, TaskTime
 
@@ -208,25 +206,14 @@ class Dispatcher:
         loop = self._records(context, chunk, deadline)
         try:
             yielded = loop.send(None)
-        except BaseException as end:
-            context.end_loan()
-            if isinstance(end, StopIteration):
-                return end.value  # type: ignore[no-any-return]
-            raise
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
         input_, record = chunk.input, chunk.records[chunk.index - 1]
         journal = context.journal
         work = Work(journal.key, journal.timestamp, context.late, input_, record, chunk.value)
-        try:
-            context.recall()
-        except DataError as error:
-            loop.close()
-            self._failed(context, work, error)
-            parked = False
-        else:
-            self._park(runner, context, loop, yielded, work)
-            parked = True
+        self._park(runner, context, loop, yielded, work)
         self._observe(input_.channel, journal.timestamp, chunk.mark)
-        return False if parked else None
+        return False
 
     async def _records(self, context: TaskContext, chunk: Chunk, deadline: float) -> bool | None:
         """The hot loop: the chunk's records, one after the other. True: the time is up. None: look for other things
@@ -249,10 +236,6 @@ class Dispatcher:
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
         only, cells = context.only_state
-        loan = context.loan
-        exact = None if loan is None else loan.exact
-        before: Any = ABSENT
-        dirty = [] if cells is None else cells.dirty
         context.source, context.fired = source, None
         armed, stride = faults.armed, self._stride
         value: Any = None
@@ -284,16 +267,7 @@ class Dispatcher:
                     # TaskContext.begin, written out.
                     context.record, context.is_late, context.mark, chunk.value = record, None, None, value
                     journal.key, journal.timestamp = key, timestamp
-                    if loan is not None:
-                        loan.seen = entry
-                        before = ABSENT if entry is None else entry.value
-                        if before is ABSENT:
-                            loan.end_loan()
-                        else:
-                            if type(loan) is not LentValue:
-                                loan.lend()
-                            loan.lent = before
-                    elif only is not None:
+                    if only is not None:
                         only.seen = entry
                     else:
                         for part in parts:
@@ -320,15 +294,6 @@ class Dispatcher:
                                 undo.clear()
                             if timers:
                                 agenda.queue(timers)
-                            if loan is not None and (after := loan.lent) is not before:
-                                if type(after) is exact:
-                                    entry.value = after
-                                    if not entry.dirty:
-                                        entry.dirty = True
-                                        dirty.append(entry)
-                                else:
-                                    loan.recall()
-                                    undo.clear()
                         except DataError as error:
                             self._failed(context, Work(key, timestamp, context.late, input_, record, value), error)
                     if armed:

@@ -28,7 +28,6 @@ from tidegate.state.kinds import (
 from tidegate.state.overlay import ABSENT, Cells, Entry, Journal
 
 __all__ = (
-    "LentValue",
     "Live",
     "LiveAggregating",
     "LiveList",
@@ -72,17 +71,15 @@ class Live(State):
 class Single(Live):
     """A state of one entry per key."""
 
-    __slots__ = ("_declaration", "_journal", "cells", "exact", "lent")
+    __slots__ = ("_declaration", "_exact", "_journal", "cells")
 
     seen: Entry | None
-    lent: Any
-    """See `LentValue`."""
 
     def __init__(self, declaration: StateDeclaration, cells: Cells, journal: Journal) -> None:
         self._declaration, self.cells, self._journal = declaration, cells, journal
-        self.exact = cells.codec.exact if cells.plain else None
+        self._exact = cells.codec.exact if cells.plain else None
         """Values of exactly this class need no check, and no more than to be put in their place."""
-        self.seen, self.lent = None, ABSENT
+        self.seen = None
 
     def move_to(self, move: Move) -> None:
         self.cells = move(self.cells)
@@ -125,7 +122,7 @@ class LiveValue(Single, ValueState[T], Generic[T]):
 
     @value.setter
     def value(self, value: T) -> None:
-        if type(value) is not self.exact:
+        if type(value) is not self._exact:
             self._set(value)
             return
         entry = self.seen or self._enter()
@@ -138,50 +135,6 @@ class LiveValue(Single, ValueState[T], Generic[T]):
     @property
     def exists(self) -> bool:
         return self.cells.present(self.seen or self._enter())
-
-    # For the hot loop: see `LentValue`.
-    def lend(self) -> None:
-        self.__class__ = LentValue
-
-    def recall(self) -> None:
-        """If the value is lent: take what it has become, as if it had been set. EncodeError: it cannot be that."""
-
-    def end_loan(self) -> None:
-        """Forget what was lent."""
-        self.lent = ABSENT
-
-
-class LentValue(LiveValue[T], Generic[T]):
-    """What a LiveValue is while a handler has its value on loan: a plain attribute, which costs a tenth of a property.
-
-    The hot loop lends values of a known class that are there, and when the handler has ended, keeps what became of
-    them. Whatever is not that simple makes it a LiveValue again: if it is cleared, if the handler suspends, or if what
-    it holds in the end is of another class, which is refused then instead of at once."""
-
-    __slots__ = ()
-
-    value = Single.lent  # type: ignore[misc]  # the same place in memory, under the name that handlers use
-
-    @property
-    def exists(self) -> bool:
-        return self.lent is not None
-
-    def clear(self) -> None:
-        self.recall()
-        self.clear()
-
-    def lend(self) -> None:
-        """It is lent already."""
-
-    def recall(self) -> None:
-        entry, value = self.seen, self.lent
-        self.end_loan()
-        if entry is not None and value is not entry.value:
-            self._set(value)
-
-    def end_loan(self) -> None:
-        self.__class__ = LiveValue  # type: ignore[assignment]
-        self.lent = ABSENT
 
 
 class LiveTaskValue(LiveValue[T], Generic[T]):

@@ -1,5 +1,5 @@
-"""A value that is lent to a handler as a plain attribute behaves as one that is not: a service with one state has its
-values lent, the same service with a second state has not."""
+"""The hot loop looks up the entries of a service's only state by itself. Whatever handlers do with it, what comes of it
+is the same as in a service that has a second state, where they are looked up when they are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from tests.support import Bench
 from tidegate import DEAD_LETTER, SKIP, Context, Default, Monotonic, ValueState
 from tidegate.errors import HandlerOverError
-from tidegate.state.live import LentValue
 
 Counter = Annotated[ValueState[int], Default(0)]
 Script = list[tuple[str, Any]]
@@ -40,19 +39,19 @@ async def act(ctx: Context, script: Script, kept: ValueState[Any]) -> None:
     ctx.emit(seen)
 
 
-async def lent_with_default(ctx: Context, script: Any, kept: Counter) -> None:
+async def only_with_default(ctx: Context, script: Any, kept: Counter) -> None:
     await act(ctx, script, kept)
 
 
-async def looked_after(ctx: Context, script: Any, kept: ValueState[int], other: ValueState[int | None]) -> None:
+async def beside_another(ctx: Context, script: Any, kept: ValueState[int], other: ValueState[int | None]) -> None:
     await act(ctx, script, kept)
 
 
-async def lent_plainly(ctx: Context, script: Any, kept: ValueState[int]) -> None:
+async def only(ctx: Context, script: Any, kept: ValueState[int]) -> None:
     await act(ctx, script, kept)
 
 
-async def looked_after_with_default(ctx: Context, script: Any, kept: Counter, other: ValueState[int | None]) -> None:
+async def beside_another_with_default(ctx: Context, script: Any, kept: Counter, other: ValueState[int | None]) -> None:
     await act(ctx, script, kept)
 
 
@@ -83,26 +82,13 @@ def results(handler: Any, events: list[tuple[str, Script]], rng: random.Random) 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(lent_plainly, looked_after), (lent_with_default, looked_after_with_default)],
+    [(only, beside_another), (only_with_default, beside_another_with_default)],
     ids=["without a default", "with a default"],
 )
 @pytest.mark.parametrize("seed", range(12))
-def test_a_lent_value_becomes_what_it_would_have_become(one: Any, other: Any, seed: int) -> None:
+def test_an_only_state_becomes_what_it_would_have_become_beside_another(one: Any, other: Any, seed: int) -> None:
     events = scripts(random.Random(seed), 150)
     assert results(one, events, random.Random(seed)) == results(other, events, random.Random(seed))
-
-
-def test_values_that_are_there_are_lent() -> None:
-    known: list[type] = []
-
-    async def look(ctx: Context, event: Any, kept: Counter) -> None:
-        known.append(type(kept))
-        kept.value += 1
-
-    with Bench(look) as bench:
-        for _ in range(3):
-            bench.put("ann")
-    assert [kind is LentValue for kind in known] == [False, True, True]
 
 
 @pytest.mark.parametrize("wrong", ["text", 1.5, True])
@@ -123,7 +109,7 @@ def test_a_value_of_another_class_is_refused_with_the_record(wrong: Any, wait: b
         assert len(bench.records(bench.out)) == 3
 
 
-def test_a_handler_that_fails_leaves_what_was_lent_as_it_was() -> None:
+def test_a_handler_that_fails_leaves_an_only_state_as_it_was() -> None:
     async def fail(ctx: Context, event: Any, kept: Counter) -> None:
         kept.value += 1
         if event:
@@ -134,7 +120,7 @@ def test_a_handler_that_fails_leaves_what_was_lent_as_it_was() -> None:
         assert bench.value("kept", "ann") == 3
 
 
-def test_a_timer_does_not_see_what_was_lent_to_a_record_of_another_key() -> None:
+def test_a_timer_does_not_see_what_was_looked_up_for_a_record_of_another_key() -> None:
     async def count(ctx: Context, event: Any, kept: Counter) -> None:
         kept.value += event
         if event == 1:
@@ -151,7 +137,7 @@ def test_a_timer_does_not_see_what_was_lent_to_a_record_of_another_key() -> None
         assert sorted((record.key, record.value) for record in bench.records(bench.out)) == [("ann", 71), ("bob", 901)]
 
 
-def test_what_a_handler_leaves_behind_cannot_touch_what_is_lent_to_others() -> None:
+def test_what_a_handler_leaves_behind_cannot_touch_what_was_looked_up_for_others() -> None:
     failures: list[BaseException] = []
 
     async def later(kept: ValueState[int]) -> None:
