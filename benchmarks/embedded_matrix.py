@@ -20,24 +20,38 @@ from benchmarks.summary import machine
 __all__ = ("embedded_markdown", "embedded_section", "embedded_table")
 
 
-def measure(*arguments: str) -> dict[str, Any]:
+def measure(*arguments: str, program: str = "benchmarks.embedded") -> dict[str, Any]:
     """One measurement in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.embedded", *arguments]
+    command = [sys.executable, "-m", program, *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1])) if done.stdout else {}
 
 
-def small(events: int, rounds: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """W with 100 k keys and the bare loop, in turns."""
-    results = []
+_BARE = "bare loop: parse with orjson, count in a dict, nothing durable"
+_FLOOR = "floor: the durable steps of W in a loop, nothing around them"
+_USUAL = "Tidegate, 100 k keys"
+
+
+def small(events: int, rounds: int) -> dict[str, dict[str, Any]]:
+    """W with 100 k keys, the bare loop and the floor, in turns."""
+    results: list[dict[str, dict[str, Any]]] = []
     for _ in range(rounds):
         directory = tempfile.mkdtemp(prefix="tidegate-bench-")
         try:
             measure("fill", directory, str(events), "100000")
-            results.append((measure("bare", str(events), "100000"), measure("run", directory)))
+            results.append(
+                {
+                    _BARE: measure("bare", str(events), "100000"),
+                    _FLOOR: measure(str(events), "100000", program="benchmarks.floor"),
+                    _USUAL: measure("run", directory),
+                }
+            )
         finally:
             shutil.rmtree(directory)
-    return results
+    return {
+        title: {**results[-1][title], "rate": statistics.median(result[title]["rate"] for result in results)}
+        for title in results[-1]
+    }
 
 
 def large(keys: int, events: int) -> dict[str, Any]:
@@ -54,10 +68,7 @@ def large(keys: int, events: int) -> dict[str, Any]:
 
 def embedded_section(events: int, rounds: int, keys: int) -> dict[str, Any]:
     """keys: for the run with a large state; 0 leaves it out."""
-    pairs = small(events, rounds)
-    bare = {**pairs[-1][0], "rate": statistics.median(pair[0]["rate"] for pair in pairs)}
-    usual = {**pairs[-1][1], "rate": statistics.median(pair[1]["rate"] for pair in pairs)}
-    rows = {"bare loop: parse with orjson, count in a dict, nothing durable": bare, "Tidegate, 100 k keys": usual}
+    rows = small(events, rounds)
     if keys:
         big = large(keys, events)
         rows[f"Tidegate, filling {keys:,} keys"] = big.pop("filling")
@@ -78,7 +89,7 @@ def _cells(section: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def _details(result: Mapping[str, Any]) -> tuple[str, ...]:
     if "slice_p99_ms" not in result:
-        return "", "", ""
+        return f"{result['cpu_us']:.1f}" if "cpu_us" in result else "", "", ""
     return f"{result['cpu_us']:.1f}", f"{result['rss_mb']:.0f}", f"≤ {result['slice_p99_ms']:g} ms"
 
 

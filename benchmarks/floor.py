@@ -106,7 +106,8 @@ class Task:
         known = self._entries
         missing = [key for key in dict.fromkeys(keys) if key not in known]
         places = [b"s\x00%c%b\x00\x01" % (key_hash(key) % 128, key) for key in missing]
-        for key, place, stored in zip(missing, places, self._store.get(places) if places else (), strict=True):
+        found: list[bytes | None] = self._store.get(places) if places else []  # type: ignore[arg-type, assignment]
+        for key, place, stored in zip(missing, places, found, strict=True):
             known[key] = Entry(key, place, 0 if stored is None else int(stored), False)
         return [known[key] for key in keys]
 
@@ -133,7 +134,7 @@ class Task:
 
     def _pass_on(self) -> None:
         unlogged = WriteOptions()
-        unlogged.disable_wal = True
+        unlogged.disable_wal = True  # type: ignore[method-assign, assignment]  # its stub takes it for a method
         batch = WriteBatch(raw_mode=True)
         for place, value in self._fresh.items():
             batch.put(place, value)
@@ -167,7 +168,7 @@ def read(log: Rdict, counts: list[int]) -> Iterator[tuple[int, Rows]]:
     for block in range(max(counts)):
         for number, count in enumerate(counts):
             if block < count:
-                yield number, unpack(lz4.decompress_block(log[_place(number, block)]))
+                yield number, unpack(lz4.decompress_block(bytes(log[_place(number, block)] or b"")))
 
 
 def floor(events: int, keys: int) -> dict[str, float]:
