@@ -176,7 +176,8 @@ class App(HostedApp):
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
 
         def register(handler: Any) -> Service:
-            label = name or snake(handler.__name__ if isinstance(handler, type) else getattr(handler, "__name__", ""))
+            named = type(handler) if isinstance(handler, ProcessFunction) else handler
+            label = name or snake(getattr(named, "__name__", ""))
             options = {
                 "name": label,
                 "inputs": self._inputs(label, inputs),
