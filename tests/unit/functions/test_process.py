@@ -91,6 +91,24 @@ def test_what_open_prepares_is_shared_by_all_handlers_of_a_task() -> None:
     assert sum(count for _, count in closed) == 10
 
 
+class Unclosable(ProcessFunction[Any, Any]):
+    seen: ValueState[int]
+
+    async def close(self) -> None:
+        raise RuntimeError("the client hangs")
+
+    async def process(self, ctx: Context, event: Any) -> None:
+        self.seen.value = event
+
+
+def test_a_close_that_fails_is_told_and_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with Bench(Unclosable) as bench:
+        bench.put("k", 3)
+        bench.restart()
+        assert caplog.messages == ["service.0: its close failed: RuntimeError: the client hangs"]
+        assert bench.value("seen", "k") == 3
+
+
 class Base(ProcessFunction[Any, Any]):
     seen: Annotated[ValueState[int], Default(0)]
 
