@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 
 import tidegate
@@ -79,6 +80,19 @@ class Shown(msgspec.Struct):
         return self.first
 
 
+class Model(pydantic.BaseModel):
+    name: str
+
+
+class Open(pydantic.BaseModel, extra="allow"):
+    first: str
+
+
+def test_so_is_one_that_a_pydantic_model_does_not_have() -> None:
+    with pytest.raises(DefinitionError, match="takes its key from 'nmae', and Model has no such field"):
+        App("app").topic("t", value_type=Model, key="nmae")
+
+
 def test_a_field_that_a_type_does_not_have_is_refused_where_it_is_named() -> None:
     app = App("app")
     topic = app.topic("t", value_type=Event, time=EventTime("nmae"))
@@ -90,7 +104,7 @@ def test_a_field_that_a_type_does_not_have_is_refused_where_it_is_named() -> Non
         app.process(app.topic("v", value_type=Event), key_by="nmae")(nothing)
 
 
-@pytest.mark.parametrize("value_type", [None, dict[str, str], Plain, Event, Event | None, Shown])
+@pytest.mark.parametrize("value_type", [None, dict[str, str], Plain, Event, Event | None, Shown, Model, Open])
 def test_a_field_that_a_type_may_have_is_not_refused(value_type: Any) -> None:
     app = App("app", time=EventTime("name"))
     app.process(app.topic("t", value_type=value_type, key="name"), key_by="name")(nothing)
