@@ -473,12 +473,16 @@ class RejectedError(ActorError):
 
 
 class MessageFailedError(ActorError):
+    """The handler failed, and its service's policy gave the message up."""
+
     def __init__(self, service: str, kind: str, reason: str) -> None:
         self.service, self.kind, self.reason = service, kind, reason
         super().__init__(f"service {service!r} could not handle the message: {kind}: {reason}. Nothing of it happened.")
 
 
 class AskTimeoutError(ActorError, TimeoutError):
+    """No reply came in time. The message may still be handled."""
+
     def __init__(self, service: str, seconds: float, idempotency_key: str | None) -> None:
         self.service, self.seconds, self.idempotency_key = service, seconds, idempotency_key
         again = "with the same idempotency key" if idempotency_key is not None else "only if doubles do no harm"
@@ -489,6 +493,8 @@ class AskTimeoutError(ActorError, TimeoutError):
 
 
 class IdempotencyError(ActorError):
+    """The same idempotency key came with another message."""
+
     def __init__(self, service: str, idempotency_key: str) -> None:
         self.service, self.idempotency_key = service, idempotency_key
         super().__init__(

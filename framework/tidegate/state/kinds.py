@@ -60,7 +60,8 @@ class ValueState(State, Generic[T]):
 
     @property
     @abstractmethod
-    def value(self) -> T: ...
+    def value(self) -> T:
+        """What is set, and may be changed in place; else the default."""
 
     @value.setter
     @abstractmethod
@@ -160,13 +161,16 @@ class AggregateFunction(ABC, Generic[In, Acc, Out]):
     """How an AggregatingState adds up. The accumulator's type is what is stored."""
 
     @abstractmethod
-    def create(self) -> Acc: ...
+    def create(self) -> Acc:
+        """The accumulator of nothing."""
 
     @abstractmethod
-    def add(self, accumulator: Acc, item: In) -> Acc: ...
+    def add(self, accumulator: Acc, item: In) -> Acc:
+        """The accumulator with one item more; it may be the same one, changed."""
 
     @abstractmethod
-    def result(self, accumulator: Acc) -> Out: ...
+    def result(self, accumulator: Acc) -> Out:
+        """What the state shows as its value."""
 
 
 @dataclass(frozen=True)
