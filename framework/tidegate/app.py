@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import FunctionType
-from typing import Any
+from typing import Any, overload
 
 from faust.streams import current_event
 from faust.types.settings import Settings as FaustSettings
@@ -88,7 +88,27 @@ class App(HostedApp):
         return self._declared
 
     # -- declarations ------------------------------------------------------------------------------------------------
-    def topic(  # type: ignore[override]
+    @overload
+    def topic(
+        self,
+        name: str,
+        /,
+        *,
+        value_type: Any = None,
+        key: KeyBy | None = None,
+        key_type: Any = None,
+        partitions: int | None = None,
+        retention: Duration | None = None,
+        retention_bytes: int | None = None,
+        compact: bool = False,
+        time: TimeSource | None = None,
+        watermark: WatermarkStrategy | None = None,
+    ) -> Topic: ...
+
+    @overload
+    def topic(self, *topics: str, **faust_options: Any) -> Any: ...
+
+    def topic(
         self,
         *topics: str,
         value_type: Any = None,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, assert_type
 
 import msgspec
 import pydantic
 import pytest
 
 import tidegate
-from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, ValueState
+from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, Topic, ValueState
 from tidegate.errors import DefinitionError, LogUnavailableError
 from tidegate.testing import AppHarness
 
@@ -61,7 +61,11 @@ def test_a_topics_definition_says_what_was_declared() -> None:
 
 def test_a_type_in_the_place_of_a_name_is_told_where_it_belongs() -> None:
     with pytest.raises(DefinitionError, match="value_type="):
-        App("app").topic("t", Event)  # type: ignore[arg-type]
+        App("app").topic("t", Event)  # type: ignore[call-overload]
+
+
+def test_type_checkers_know_what_a_topic_is() -> None:
+    assert_type(App("app").topic("t", value_type=Event, key="name"), Topic)
 
 
 def test_a_key_may_be_a_field_of_a_dict() -> None:
