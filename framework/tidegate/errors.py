@@ -7,7 +7,7 @@ TidegateError
 │   ├── UndeclaredOutputError      a handler emits to a topic that its service does not declare
 │   ├── UnknownTimerError          a handler sets a timer that nothing handles
 │   ├── UnknownMessageError        a service is sent a message of a type that it does not take
-│   ├── InsideHandlerError         a handler tells or asks past its context
+│   ├── InsideHandlerError         a handler sends, tells or asks past its context
 │   ├── HandlerOverError           a context or a state is used after its handler has ended
 │   ├── AppNotFoundError           MODULE:APP does not lead to an app
 │   ├── UnknownNameError           no such topic, service or state in this app
@@ -176,17 +176,23 @@ class UnknownMessageError(UsageError):
 
 
 class InsideHandlerError(UsageError):
-    def __init__(self, verb: str, task: str, service: str) -> None:
-        self.verb, self.task, self.service = verb, task, service
+    def __init__(self, verb: str, task: str, target: str) -> None:
+        self.verb, self.task, self.target = verb, task, target
         if verb == "ask":
             text = (
-                f"a handler of {task} asks {service!r}: its request would leave only with the commit that waits for "
-                f"the answer. Use ctx.tell({service}, key, message), and let {service!r} tell the answer back."
+                f"a handler of {task} asks {target!r}: its request would leave only with the commit that waits for "
+                f"the answer. Use ctx.tell({target}, key, message), and let {target!r} tell the answer back."
+            )
+        elif verb == "tell":
+            text = (
+                f"a handler of {task} tells {target!r} something outside of its transaction: it would be told again "
+                f"whenever the handler is repeated. Use ctx.tell({target}, key, message)."
             )
         else:
             text = (
-                f"a handler of {task} tells {service!r} something outside of its transaction: it would be told again "
-                f"whenever the handler is repeated. Use ctx.tell({service}, key, message)."
+                f"a handler of {task} sends to {target!r} outside of its transaction: it would be sent again whenever "
+                f"the handler is repeated. Declare the topic, @app.process(..., to=[...]), and use "
+                f"ctx.emit(value, to={target!r})."
             )
         super().__init__(text)
 
