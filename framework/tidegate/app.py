@@ -17,6 +17,7 @@ from faust.types.settings import Settings as FaustSettings
 from tidegate.boot.declaring import (
     KeyBy,
     check_field,
+    check_limits,
     check_name,
     check_options,
     check_time,
@@ -127,8 +128,8 @@ class App(HostedApp):
 
         value_type: what its values are; bad ones go the way of the reading service's error policy. key: how a value
         is keyed when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how
-        long records are kept (seconds or a timedelta), else the setting. compact: keep the last record of each key
-        instead."""
+        long records are kept (seconds or a timedelta; 0: for ever), else the setting. compact: keep the last record of
+        each key instead."""
         self._check_names(topics)
         if len(topics) != 1 or faust_options or self.host.running:
             return self._known_to_faust(topics, faust_options) or super().topic(
@@ -138,6 +139,7 @@ class App(HostedApp):
         (name,) = topics
         check_name("topic", name)
         check_time(f"topic {name!r}", time, watermark)
+        check_limits(name, partitions, retention, retention_bytes)
         if name in self._declared:
             raise DefinitionError(f"topic {name!r} is declared twice; declare it once and share the object")
         codec = codec_for(Any if value_type is None else value_type)

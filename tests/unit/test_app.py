@@ -11,6 +11,7 @@ import pytest
 
 import tidegate
 from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, Topic, ValueState
+from tidegate.engine.plan import Plan
 from tidegate.errors import DefinitionError, LogUnavailableError
 from tidegate.testing import AppHarness
 
@@ -124,6 +125,31 @@ def test_names_that_a_log_cannot_bear_are_refused(name: str) -> None:
     if name:
         with pytest.raises(DefinitionError, match="letters"):
             app.process(app.topic("t"), name=name)(nothing)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"partitions": 0}, "at least 1, not 0"),
+        ({"retention": -1}, "at least 0, which keeps records for ever"),
+        ({"retention": timedelta(days=-1)}, "at least 0"),
+        ({"retention_bytes": -1}, "leave it out"),
+    ],
+)
+def test_limits_that_would_remove_records_at_once_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        App("app").topic("t", **wrong)
+
+
+@pytest.mark.parametrize(("retention", "kept"), [(None, 7_200_000), (60, 60_000), (0, None)])
+def test_a_topic_keeps_its_records_for_its_time_else_for_that_of_the_setting(
+    retention: float | None, kept: int | None
+) -> None:
+    app = App("app", retention_hours=2)
+    app.topic("t", retention=retention)
+    definition = app.define()
+    plan = Plan(definition.id, definition.services, definition.topics, definition.resolve().settings, {})
+    assert plan.topics["t"].retention_ms == kept
 
 
 def test_a_topic_is_declared_once() -> None:
