@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tidegate.access import Access
 from tidegate.control.messages import ServiceStatus, TaskStatus, TopicStatus
@@ -190,7 +190,7 @@ def _plain_policy(policy: object) -> str:
 
 
 def _state_name(state: StateDeclaration) -> str:
-    inner = _type_name(state.codec.type)
+    inner = _type_name(get_args(state.codec.type)[0] if state.kind == "operator" else state.codec.type)
     if state.kind == "map":
         inner = f"{_type_name(state.key_type)}, {inner}"
     ttl = "" if state.ttl is None else f", kept {_span(state.ttl.ms)}"

@@ -43,7 +43,7 @@ def _split(target: str) -> tuple[str, str | None]:
 
 
 def _is_path(place: str) -> bool:
-    return place.endswith(".py") or os.sep in place
+    return place.endswith(".py") or os.sep in place or place in (os.curdir, os.pardir)
 
 
 # ----------------------------------------------------------------------------------------------------------- loading
@@ -52,15 +52,21 @@ def _is_path(place: str) -> bool:
 def _load_file(path: Path) -> ModuleType:
     if path.is_dir() and (path / "__init__.py").exists():
         path = path / "__init__.py"
+    if path.is_dir():
+        raise AppNotFoundError(f"{path} is a directory without an __init__.py. {_FORMS}. {_files_in(path)}")
     if not path.is_file():
-        near = ", ".join(sorted(found.name for found in path.parent.glob("*.py"))[:10]) or "none"
-        raise AppNotFoundError(f"there is no file {path}. Python files in {path.parent.absolute()}: {near}.")
+        raise AppNotFoundError(f"there is no file {path}. {_files_in(path.parent)}")
     root, name = _module_of(path.absolute())
     _search_first(root)
     known = sys.modules.get(name)
     if known is not None and not _is_from(known, path):
         return _load_under(f"_tidegate_{name}", path)  # a file that is called like a library
     return _import(name, str(path), f"the file {path}")
+
+
+def _files_in(directory: Path) -> str:
+    names = sorted(found.name for found in directory.glob("*.py"))
+    return f"Python files in {directory.absolute()}: {', '.join(names[:10]) or 'none'}."
 
 
 def _load_module(name: str) -> ModuleType:

@@ -8,11 +8,13 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tidegate_app.failures import is_users
 from tidegate_app.leash import Leash
 from tidegate_app.serving import open_api
 
@@ -131,6 +133,15 @@ def set_up_logging(level: str, prefix: str = "") -> None:
         # The last two log as services of mode. What makes the app fail is shown by the command itself, on one screen;
         # what aiokafka calls errors are steps on its way to brokers and groups, which it takes by itself.
         logging.getLogger(noisy).setLevel(logging.DEBUG if debugging else logging.CRITICAL)
+    if not debugging:
+        logging.getLogger("asyncio").setLevel(logging.ERROR)
+        logging.getLogger("asyncio").addFilter(_is_about_users_code)
+
+
+def _is_about_users_code(record: logging.LogRecord) -> bool:
+    """Of what asyncio tells: the tasks and callbacks that handlers have left behind, and that fail unheard."""
+    trace = record.exc_info[2] if record.exc_info else None
+    return any(is_users(frame.filename) for frame in traceback.extract_tb(trace))
 
 
 class _Lines(logging.Formatter):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import FunctionType
-from typing import Any
+from typing import Any, overload
 
 from faust.streams import current_event
 from faust.types.settings import Settings as FaustSettings
@@ -17,6 +17,7 @@ from faust.types.settings import Settings as FaustSettings
 from tidegate.boot.declaring import (
     KeyBy,
     check_field,
+    check_limits,
     check_name,
     check_options,
     check_time,
@@ -30,8 +31,9 @@ from tidegate.boot.hosting import HostedApp
 from tidegate.boot.topics import Topic, TopicSchema, in_milliseconds, plain_headers
 from tidegate.codecs import codec_for
 from tidegate.correspondence import AppMessenger
-from tidegate.errors import DefinitionError, LogUnavailableError, UsageError
+from tidegate.errors import DefinitionError, InsideHandlerError, LogUnavailableError, UsageError
 from tidegate.functions.making import actor_service, class_service, function_service
+from tidegate.functions.messages import handling
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Guarantee, Service
@@ -88,7 +90,27 @@ class App(HostedApp):
         return self._declared
 
     # -- declarations ------------------------------------------------------------------------------------------------
-    def topic(  # type: ignore[override]
+    @overload
+    def topic(
+        self,
+        name: str,
+        /,
+        *,
+        value_type: Any = None,
+        key: KeyBy | None = None,
+        key_type: Any = None,
+        partitions: int | None = None,
+        retention: Duration | None = None,
+        retention_bytes: int | None = None,
+        compact: bool = False,
+        time: TimeSource | None = None,
+        watermark: WatermarkStrategy | None = None,
+    ) -> Topic: ...
+
+    @overload
+    def topic(self, *topics: str, **faust_options: Any) -> Any: ...
+
+    def topic(
         self,
         *topics: str,
         value_type: Any = None,
@@ -106,8 +128,8 @@ class App(HostedApp):
 
         value_type: what its values are; bad ones go the way of the reading service's error policy. key: how a value
         is keyed when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how
-        long records are kept (seconds or a timedelta), else the setting. compact: keep the last record of each key
-        instead."""
+        long records are kept (seconds or a timedelta; 0: for ever), else the setting. compact: keep the last record of
+        each key instead."""
         self._check_names(topics)
         if len(topics) != 1 or faust_options or self.host.running:
             return self._known_to_faust(topics, faust_options) or super().topic(
@@ -117,6 +139,7 @@ class App(HostedApp):
         (name,) = topics
         check_name("topic", name)
         check_time(f"topic {name!r}", time, watermark)
+        check_limits(name, partitions, retention, retention_bytes)
         if name in self._declared:
             raise DefinitionError(f"topic {name!r} is declared twice; declare it once and share the object")
         codec = codec_for(Any if value_type is None else value_type)
@@ -176,7 +199,8 @@ class App(HostedApp):
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
 
         def register(handler: Any) -> Service:
-            label = name or snake(handler.__name__ if isinstance(handler, type) else getattr(handler, "__name__", ""))
+            named = type(handler) if isinstance(handler, ProcessFunction) else handler
+            label = name or snake(getattr(named, "__name__", ""))
             options = {
                 "name": label,
                 "inputs": self._inputs(label, inputs),
@@ -292,6 +316,7 @@ class App(HostedApp):
 
         Within a Faust agent it is Faust's own send, and so is sending what only Faust can (partition=, callback=, ...)
         or to what only Faust has, such as a channel: that returns what can be awaited until the record is there."""
+        _refuse_in_handlers(channel if isinstance(channel, str) else str(getattr(channel, "name", channel)))
         faust_options["partition"] = partition
         faust_options = {name: it for name, it in faust_options.items() if it is not None and it is not False}
         topic = self._channel(channel)
@@ -324,6 +349,7 @@ class App(HostedApp):
         """Append values, keyed by the topic's own function, in one transaction: all of them or none.
 
         Returns, for each partition that got some, the position after its last one, when all are durable."""
+        _refuse_in_handlers(topic.name)
         records = self._records(topic, ((None, value) for value in values), timestamp, headers)
         if not records:
             return {}
@@ -348,3 +374,9 @@ class App(HostedApp):
             target = TopicPartition(topic.name, definition.partition_for(key_bytes or b""))
             records.setdefault(target, []).append((key_bytes, raw, when, headers))
         return records
+
+
+def _refuse_in_handlers(topic: str) -> None:
+    task = handling.get()
+    if task is not None:
+        raise InsideHandlerError("send", task, topic)

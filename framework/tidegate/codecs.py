@@ -314,9 +314,17 @@ def may_have(type_: Any, field: str) -> bool:
 
 
 def _may_have(cls: type, field: str) -> bool:
-    if cls is dict or hasattr(cls, field) or hasattr(cls, "__getattr__") or hasattr(cls, "__attrs_attrs__"):
+    if cls is dict or hasattr(cls, field) or hasattr(cls, "__attrs_attrs__") or _finds_others(cls):
         return True
     return any(field in getattr(base, "__annotations__", ()) for base in cls.__mro__)
+
+
+def _finds_others(cls: Any) -> bool:
+    """Whether its objects may have attributes that the class does not tell of."""
+    find = getattr(cls, "__getattr__", None)
+    if find is not None and find.__module__ == "pydantic.main":
+        return bool(cls.model_config.get("extra") == "allow")
+    return find is not None
 
 
 def _exact(type_: Any) -> type | None:

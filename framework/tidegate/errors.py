@@ -7,7 +7,7 @@ TidegateError
 │   ├── UndeclaredOutputError      a handler emits to a topic that its service does not declare
 │   ├── UnknownTimerError          a handler sets a timer that nothing handles
 │   ├── UnknownMessageError        a service is sent a message of a type that it does not take
-│   ├── InsideHandlerError         a handler tells or asks past its context
+│   ├── InsideHandlerError         a handler sends, tells or asks past its context
 │   ├── HandlerOverError           a context or a state is used after its handler has ended
 │   ├── AppNotFoundError           MODULE:APP does not lead to an app
 │   ├── UnknownNameError           no such topic, service or state in this app
@@ -176,17 +176,23 @@ class UnknownMessageError(UsageError):
 
 
 class InsideHandlerError(UsageError):
-    def __init__(self, verb: str, task: str, service: str) -> None:
-        self.verb, self.task, self.service = verb, task, service
+    def __init__(self, verb: str, task: str, target: str) -> None:
+        self.verb, self.task, self.target = verb, task, target
         if verb == "ask":
             text = (
-                f"a handler of {task} asks {service!r}: its request would leave only with the commit that waits for "
-                f"the answer. Use ctx.tell({service}, key, message), and let {service!r} tell the answer back."
+                f"a handler of {task} asks {target!r}: its request would leave only with the commit that waits for "
+                f"the answer. Use ctx.tell({target}, key, message), and let {target!r} tell the answer back."
+            )
+        elif verb == "tell":
+            text = (
+                f"a handler of {task} tells {target!r} something outside of its transaction: it would be told again "
+                f"whenever the handler is repeated. Use ctx.tell({target}, key, message)."
             )
         else:
             text = (
-                f"a handler of {task} tells {service!r} something outside of its transaction: it would be told again "
-                f"whenever the handler is repeated. Use ctx.tell({service}, key, message)."
+                f"a handler of {task} sends to {target!r} outside of its transaction: it would be sent again whenever "
+                f"the handler is repeated. Declare the topic, @app.process(..., to=[...]), and use "
+                f"ctx.emit(value, to={target!r})."
             )
         super().__init__(text)
 
@@ -473,12 +479,16 @@ class RejectedError(ActorError):
 
 
 class MessageFailedError(ActorError):
+    """The handler failed, and its service's policy gave the message up."""
+
     def __init__(self, service: str, kind: str, reason: str) -> None:
         self.service, self.kind, self.reason = service, kind, reason
         super().__init__(f"service {service!r} could not handle the message: {kind}: {reason}. Nothing of it happened.")
 
 
 class AskTimeoutError(ActorError, TimeoutError):
+    """No reply came in time. The message may still be handled."""
+
     def __init__(self, service: str, seconds: float, idempotency_key: str | None) -> None:
         self.service, self.seconds, self.idempotency_key = service, seconds, idempotency_key
         again = "with the same idempotency key" if idempotency_key is not None else "only if doubles do no harm"
@@ -489,6 +499,8 @@ class AskTimeoutError(ActorError, TimeoutError):
 
 
 class IdempotencyError(ActorError):
+    """The same idempotency key came with another message."""
+
     def __init__(self, service: str, idempotency_key: str) -> None:
         self.service, self.idempotency_key = service, idempotency_key
         super().__init__(

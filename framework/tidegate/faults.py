@@ -114,12 +114,14 @@ def parse(text: str) -> list[Fault]:
 
 
 def arm(faults: list[Fault]) -> None:
+    """Let these happen in this process, each at its point; see `parse`."""
     global armed
     _faults.update({fault.point: fault for fault in faults})
     armed = bool(_faults)
 
 
 def disarm() -> None:
+    """Let nothing happen any more, and forget which points were passed."""
     global armed
     _faults.clear()
     _visits.clear()

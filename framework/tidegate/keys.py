@@ -66,7 +66,9 @@ def decode_key(raw: bytes, key_type: Any) -> Any:
     try:
         return key_decoder(key_type)(raw)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise DecodeError(f"the key {raw!r} is not of type {key_type!r}: {error}") from error
+        raise DecodeError(
+            f"the key {raw!r} is not of type {getattr(key_type, '__name__', key_type)}: {error}"
+        ) from error
 
 
 def key_hash(key: bytes) -> int:

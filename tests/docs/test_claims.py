@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from inspect import signature
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import tidegate
+import tidegate.testing
 from tests.docs.pages import ROOT
+from tidegate import App, Context
 from tidegate.checkpoints.status import CheckpointMetrics
 from tidegate.engine.metrics import Metrics
 from tidegate_app.manual import manual
@@ -49,6 +54,26 @@ def test_every_metric_is_described() -> None:
         f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in metrics.registry.collect()
     }
     assert described == exposed
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        *(f"ctx.{name}" for name in vars(Context) if not name.startswith("_")),
+        *(name for name in signature(App.process).parameters if name not in ("self", "inputs")),
+        *(name for name in signature(App.topic).parameters if name not in ("self", "topics", "faust_options")),
+    ],
+)
+def test_the_page_on_handlers_describes_all_that_they_can_do_and_be_told(described: str) -> None:
+    assert re.search(rf"^\|[^|]*`{re.escape(described)}\b", (DOCS / "handlers.md").read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", [tidegate, tidegate.testing])
+def test_every_public_name_says_what_it_is(module: ModuleType) -> None:
+    public = {name: getattr(module, name) for name in module.__all__}
+    generated = {name for name, item in public.items() if (item.__doc__ or "").startswith(f"{name}(")}
+    silent = {name for name, item in public.items() if callable(item) and not item.__doc__}
+    assert generated | silent == set()
 
 
 def test_the_two_commands_are_in_the_readme_word_for_word() -> None:

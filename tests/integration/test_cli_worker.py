@@ -197,6 +197,29 @@ async def waiter(ctx: Context, order: str, done: ValueState[str]) -> None:
     assert project.json("state", "get", "slow.py", "waiter", "done", "k") == ["tea"]
 
 
+def test_what_fails_in_a_task_that_a_handler_has_left_behind_is_shown(project: Project) -> None:
+    (project.directory / "hasty.py").write_text("""
+import asyncio
+from tidegate import App, Context, ValueState
+
+app = App("hasty")
+orders = app.topic("orders", value_type=str, key=str)
+
+@app.process(orders)
+async def waiter(ctx: Context, order: str, done: ValueState[str]) -> None:
+    async def later() -> None:
+        await asyncio.sleep(0)
+        done.value = order
+
+    asyncio.create_task(later())
+""")
+    project.run("send", "hasty.py", "orders", stdin=lines(["tea"]))
+    done = project.run("worker", "hasty.py", "--until-end")
+
+    assert done.stderr.count("HandlerOverError: a context and its states are good while their handler runs") == 1
+    assert "hasty.py" in done.stderr
+
+
 def test_a_worker_takes_over_from_a_send_that_goes_on_through_it(project: Project) -> None:
     big = project.directory / "big.jsonl"
     count = 100_000

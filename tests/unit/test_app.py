@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, assert_type
 
 import msgspec
+import pydantic
 import pytest
 
 import tidegate
-from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, ValueState
+from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, Topic, ValueState
+from tidegate.engine.plan import Plan
 from tidegate.errors import DefinitionError, LogUnavailableError
 from tidegate.testing import AppHarness
 
@@ -60,7 +62,11 @@ def test_a_topics_definition_says_what_was_declared() -> None:
 
 def test_a_type_in_the_place_of_a_name_is_told_where_it_belongs() -> None:
     with pytest.raises(DefinitionError, match="value_type="):
-        App("app").topic("t", Event)  # type: ignore[arg-type]
+        App("app").topic("t", Event)  # type: ignore[call-overload]
+
+
+def test_type_checkers_know_what_a_topic_is() -> None:
+    assert_type(App("app").topic("t", value_type=Event, key="name"), Topic)
 
 
 def test_a_key_may_be_a_field_of_a_dict() -> None:
@@ -79,6 +85,19 @@ class Shown(msgspec.Struct):
         return self.first
 
 
+class Model(pydantic.BaseModel):
+    name: str
+
+
+class Open(pydantic.BaseModel, extra="allow"):
+    first: str
+
+
+def test_so_is_one_that_a_pydantic_model_does_not_have() -> None:
+    with pytest.raises(DefinitionError, match="takes its key from 'nmae', and Model has no such field"):
+        App("app").topic("t", value_type=Model, key="nmae")
+
+
 def test_a_field_that_a_type_does_not_have_is_refused_where_it_is_named() -> None:
     app = App("app")
     topic = app.topic("t", value_type=Event, time=EventTime("nmae"))
@@ -90,7 +109,7 @@ def test_a_field_that_a_type_does_not_have_is_refused_where_it_is_named() -> Non
         app.process(app.topic("v", value_type=Event), key_by="nmae")(nothing)
 
 
-@pytest.mark.parametrize("value_type", [None, dict[str, str], Plain, Event, Event | None, Shown])
+@pytest.mark.parametrize("value_type", [None, dict[str, str], Plain, Event, Event | None, Shown, Model, Open])
 def test_a_field_that_a_type_may_have_is_not_refused(value_type: Any) -> None:
     app = App("app", time=EventTime("name"))
     app.process(app.topic("t", value_type=value_type, key="name"), key_by="name")(nothing)
@@ -106,6 +125,31 @@ def test_names_that_a_log_cannot_bear_are_refused(name: str) -> None:
     if name:
         with pytest.raises(DefinitionError, match="letters"):
             app.process(app.topic("t"), name=name)(nothing)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"partitions": 0}, "at least 1, not 0"),
+        ({"retention": -1}, "at least 0, which keeps records for ever"),
+        ({"retention": timedelta(days=-1)}, "at least 0"),
+        ({"retention_bytes": -1}, "leave it out"),
+    ],
+)
+def test_limits_that_would_remove_records_at_once_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        App("app").topic("t", **wrong)
+
+
+@pytest.mark.parametrize(("retention", "kept"), [(None, 7_200_000), (60, 60_000), (0, None)])
+def test_a_topic_keeps_its_records_for_its_time_else_for_that_of_the_setting(
+    retention: float | None, kept: int | None
+) -> None:
+    app = App("app", retention_hours=2)
+    app.topic("t", retention=retention)
+    definition = app.define()
+    plan = Plan(definition.id, definition.services, definition.topics, definition.resolve().settings, {})
+    assert plan.topics["t"].retention_ms == kept
 
 
 def test_a_topic_is_declared_once() -> None:

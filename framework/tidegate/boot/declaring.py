@@ -12,12 +12,14 @@ from tidegate.boot.topics import Topic
 from tidegate.codecs import may_have, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.topics import TopicDefinition
+from tidegate.time.clock import Duration, to_duration
 from tidegate.time.sources import TimeSource
 from tidegate.time.watermarks import WatermarkStrategy
 
 __all__ = (
     "KeyBy",
     "check_field",
+    "check_limits",
     "check_name",
     "check_options",
     "check_time",
@@ -58,6 +60,16 @@ def check_time(what: str, time: Any, watermark: Any) -> None:
             f"{what}: watermark={watermark!r} is no strategy; use BoundedOutOfOrderness(by=...), Monotonic() or "
             f"Punctuated(mark=...)"
         )
+
+
+def check_limits(topic: str, partitions: int | None, retention: Duration | None, retention_bytes: int | None) -> None:
+    """A limit below zero would remove records at once: Kafka's -1, for ever, is 0 here, as in the settings."""
+    if partitions is not None and partitions < 1:
+        raise DefinitionError(f"topic {topic!r}: partitions must be at least 1, not {partitions}")
+    if retention is not None and to_duration(retention) < 0:
+        raise DefinitionError(f"topic {topic!r}: retention must be at least 0, which keeps records for ever")
+    if retention_bytes is not None and retention_bytes < 1:
+        raise DefinitionError(f"topic {topic!r}: retention_bytes must be at least 1; leave it out for no limit")
 
 
 def check_field(what: str, field: Any, type_: Any) -> None:

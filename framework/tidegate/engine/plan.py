@@ -155,7 +155,7 @@ class Plan:
         retention = topic.retention_ms
         if retention is None and not topic.compact and self._settings.retention_hours > 0:
             retention = round(self._settings.retention_hours * 3_600_000)
-        return replace(topic, partitions=partitions, retention_ms=retention)
+        return replace(topic, partitions=partitions, retention_ms=retention or None)  # 0: for ever
 
     def _with_topics(self, service: ServiceDefinition) -> ServiceDefinition:
         completed = replace(service, inputs=tuple(map(self._complete, service.inputs)))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import enum
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -50,6 +51,8 @@ from tidegate.state.base import SnapshotStore
 from tidegate.state.layout import EVENT, PROCESSING
 
 __all__ = ("Task", "TaskState")
+
+logger = logging.getLogger(__name__)
 
 _NEVER: Final = 1 << 63
 
@@ -452,7 +455,11 @@ class Task:
                 await self.commit()
 
     async def _close_function(self) -> None:
-        if self._opened is not None:
-            await self._opened.close()
-        elif self.definition.on_close is not None:
-            await self.definition.on_close(self.info)
+        """By now all is committed that will be, so what fails here changes nothing, and is told."""
+        try:
+            if self._opened is not None:
+                await self._opened.close()
+            elif self.definition.on_close is not None:
+                await self.definition.on_close(self.info)
+        except Exception as error:
+            logger.warning("%s: its close failed: %s: %s", self.plan.id, type(error).__name__, error)

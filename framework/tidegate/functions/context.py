@@ -25,6 +25,8 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Timer:
+    """A timer of a key, as it is set, or as it fired."""
+
     name: str
     at: int
     """In ms since 1970."""
@@ -57,7 +59,8 @@ class Timers(ABC):
         """Forget it. False: there was none."""
 
     @abstractmethod
-    def get(self, name: str) -> Timer | None: ...
+    def get(self, name: str) -> Timer | None:
+        """As it is set; None: it is not."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Timer]: ...
@@ -93,7 +96,8 @@ class Context(ABC):
 
     @property
     @abstractmethod
-    def headers(self) -> Headers: ...
+    def headers(self) -> Headers:
+        """The record's own, in their order: pairs of a name and bytes."""
 
     @property
     @abstractmethod
@@ -107,11 +111,13 @@ class Context(ABC):
 
     @property
     @abstractmethod
-    def task(self) -> TaskInfo: ...
+    def task(self) -> TaskInfo:
+        """Which of the service's tasks this is."""
 
     @property
     @abstractmethod
-    def timers(self) -> Timers: ...
+    def timers(self) -> Timers:
+        """Those of the current key."""
 
     @abstractmethod
     def emit(

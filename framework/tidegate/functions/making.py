@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import typing
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +13,7 @@ from tidegate.functions.messages import MessageDefinition, marked_methods
 from tidegate.functions.migrations import declared_migrations
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Handler, Service, ServiceDefinition
-from tidegate.functions.signature import read_class_states, read_signature
+from tidegate.functions.signature import check_method, read_class_states, read_signature
 from tidegate.functions.topics import TopicDefinition
 
 __all__ = ("actor_service", "class_service", "function_service")
@@ -45,7 +44,7 @@ async def _no_events(ctx: Any, event: Any) -> None:
 def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], **options: Any) -> Service:
     cls, inputs = type(prototype), options.pop("inputs")
     messages = marked_methods(cls)
-    _check_methods(cls, messages, reads=bool(inputs))
+    _check_methods(cls, messages, names, reads=bool(inputs))
     states = read_class_states(cls, names)
     definition = ServiceDefinition(
         inputs=_typed(options["name"], inputs, _event_type(cls)),
@@ -63,17 +62,18 @@ def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any]
 
 
 def _check_methods(
-    cls: type[ProcessFunction[Any, Any]], messages: Mapping[str, MessageDefinition], *, reads: bool
+    cls: type[ProcessFunction[Any, Any]],
+    messages: Mapping[str, MessageDefinition],
+    names: Mapping[str, Any],
+    *,
+    reads: bool,
 ) -> None:
     for message in messages.values():
-        if not inspect.iscoroutinefunction(getattr(cls, message.method)):
-            raise DefinitionError(
-                f"{cls.__qualname__}.{message.method} must be: async def {message.method}(self, ctx, message)"
-            )
-    if reads and (cls.process is ProcessFunction.process or not inspect.iscoroutinefunction(cls.process)):
+        check_method(cls, message.method, names, given="message")
+    if reads and cls.process is ProcessFunction.process:
         raise DefinitionError(f"{cls.__qualname__} needs a method: async def process(self, ctx, event)")
-    if not inspect.iscoroutinefunction(cls.on_timer):
-        raise DefinitionError(f"{cls.__qualname__}.on_timer must be: async def on_timer(self, ctx, timer)")
+    check_method(cls, "process", names, given="event")
+    check_method(cls, "on_timer", names, given="timer")
 
 
 def _event_type(cls: type) -> Any:

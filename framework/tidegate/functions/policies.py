@@ -62,8 +62,10 @@ def retry(
     then: ErrorPolicy = STOP,
 ) -> Retry:
     """Try up to `times` more, waiting `backoff`, then `factor` times as long, at `most` so long; `then` give up so."""
-    if times < 1 or factor < 1 or not isinstance(then, Stop | Skip | DeadLetter):
+    backoff_ms, most_ms = to_duration(backoff), to_duration(most)
+    if times < 1 or factor < 1 or min(backoff_ms, most_ms) < 0 or not isinstance(then, Stop | Skip | DeadLetter):
         raise DefinitionError(
-            "retry(times, ...): times and factor are at least 1, and then= is STOP, SKIP or DEAD_LETTER"
+            "retry(times, ...): times and factor are at least 1, backoff and most at least 0, "
+            "and then= is STOP, SKIP or DEAD_LETTER"
         )
-    return Retry(times=times, backoff_ms=to_duration(backoff), factor=factor, most_ms=to_duration(most), then=then)
+    return Retry(times=times, backoff_ms=backoff_ms, factor=factor, most_ms=most_ms, then=then)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+import inspect
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tidegate.errors import UsageError
 from tidegate.functions.context import Context, TaskInfo, Timer
+from tidegate.state.kinds import State
 
 __all__ = ("ProcessFunction",)
 
@@ -39,3 +42,21 @@ class ProcessFunction(Generic[In, Out]):
         raise NotImplementedError(
             f"{type(self).__name__} sets a timer, so it needs: async def on_timer(self, ctx, timer)"
         )
+
+    if not TYPE_CHECKING:  # a type checker that saw these would let any name pass
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """A state that is replaced by a value would be lost for all keys of the task, without a word."""
+            if isinstance(self.__dict__.get(name), State):
+                raise UsageError(
+                    f"{type(self).__name__}.{name} is a state: change what it holds, such as self.{name}.value = ..."
+                )
+            super().__setattr__(name, value)
+
+        def __getattr__(self, name: str) -> Any:
+            if any(name in inspect.get_annotations(cls) for cls in type(self).__mro__):
+                raise AttributeError(
+                    f"{type(self).__name__} has no {name!r} yet. If it is a state: it belongs to a key, so only the "
+                    f"handlers of records, timers and messages have it; open and close do not"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -145,6 +145,11 @@ class ServiceDefinition:
         if opened is not None:
             mine = copy.copy(opened)
             for name, state in states.items():
+                if name in vars(mine):
+                    raise DefinitionError(
+                        f"{type(mine).__qualname__}.{name} is a state, so __init__ and open leave it alone: say what "
+                        f"it is before it is set in its annotation, Annotated[ValueState[...], Default(...)]"
+                    )
                 setattr(mine, name, state)
             methods = {name: (getattr(mine, message.method), ()) for name, message in self.messages.items()}
             return Bound(mine.process, (), {None: (mine.on_timer, ())}, methods)

@@ -13,7 +13,7 @@ from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
 from tidegate.state.declaration import StateDeclaration, declare
 
-__all__ = ("HandlerSignature", "read_class_states", "read_signature")
+__all__ = ("HandlerSignature", "check_method", "read_class_states", "read_signature")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,10 @@ class HandlerSignature:
 def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, event: str) -> HandlerSignature:
     """`event` says what the handler is given besides its states: "event" or "timer"."""
     label = getattr(handler, "__qualname__", repr(handler))
+    _refuse_generator(label, handler)
     if not inspect.iscoroutinefunction(handler):
-        raise DefinitionError(f"{label} must be an async function: write 'async def {label}(...)'")
+        name = getattr(handler, "__name__", "handler")
+        raise DefinitionError(f"{label} must be an async function: write 'async def {name}(...)'")
     hints = _hints(handler, names, label)
     order: list[int | StateDeclaration] = []
     event_type: Any = None
@@ -39,7 +41,8 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
         annotation = hints.get(parameter.name, Any)
         declaration = declare(parameter.name, annotation)
         if declaration is not None:
-            _refuse_default(label, parameter)
+            if parameter.default is not parameter.empty:
+                _refuse_default(label, parameter.name, parameter.default)
             order.append(declaration)
         elif annotation is Context or (annotation is Any and parameter.name in ("ctx", "context")):
             order.append(0)
@@ -52,7 +55,7 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
             )
     if event == "event" and event_type is None:
         raise DefinitionError(
-            f"{label} takes no event; write for example: async def {label}(ctx: Context, event: Event)"
+            f"{label} takes no event; write for example: async def {handler.__name__}(ctx: Context, event: Event)"
         )
     if event == "timer" and event_type not in (None, Any, Timer):
         raise DefinitionError(f"{label}: a timer's handler takes a Context, states, and if it wants the Timer")
@@ -61,13 +64,18 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
     return HandlerSignature(states=states, event_type=event_type, call=_arranged(handler, order))
 
 
-def _refuse_default(label: str, parameter: inspect.Parameter) -> None:
+def _refuse_generator(label: str, handler: Callable[..., Any]) -> None:
+    """As a Faust agent may be, for example."""
+    if inspect.isasyncgenfunction(handler) or inspect.isgeneratorfunction(handler):
+        raise DefinitionError(f"{label} yields, and nobody gets what a handler yields: send it on with ctx.emit(...)")
+
+
+def _refuse_default(label: str, state: str, default: Any) -> None:
     """It would be ignored: states are always passed."""
-    if parameter.default is not parameter.empty:
-        raise DefinitionError(
-            f"{label}: say what state {parameter.name!r} is before it is set in its annotation: "
-            f"Annotated[ValueState[...], Default({parameter.default!r})]"
-        )
+    raise DefinitionError(
+        f"{label}: say what state {state!r} is before it is set in its annotation: "
+        f"Annotated[ValueState[...], Default({default!r})]"
+    )
 
 
 def _refuse_result(label: str, result: Any) -> None:
@@ -108,5 +116,25 @@ def _arranged(handler: Callable[..., Any], order: list[int | StateDeclaration]) 
 def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclaration, ...]:
     """The states that a ProcessFunction declares as annotated attributes, inherited ones included."""
     hints = _hints(cls, names, cls.__qualname__)
-    declared = (declare(name, annotation) for name, annotation in hints.items())
-    return tuple(declaration for declaration in declared if declaration is not None)
+    declared = [declare(name, annotation) for name, annotation in hints.items()]
+    states = tuple(declaration for declaration in declared if declaration is not None)
+    for state in states:
+        if hasattr(cls, state.name):
+            _refuse_default(cls.__qualname__, state.name, getattr(cls, state.name))
+    return states
+
+
+def check_method(cls: type, name: str, names: Mapping[str, Any], *, given: str) -> None:
+    """That a method of the class form is called as it expects to be, and that nothing it returns is lost."""
+    method, label = getattr(cls, name), f"{cls.__qualname__}.{name}"
+    _refuse_generator(label, method)
+    try:
+        inspect.signature(method).bind("self", "ctx", given)
+        fits = inspect.iscoroutinefunction(method)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise DefinitionError(
+            f"{label} must be: async def {name}(self, ctx, {given}). Its states are annotated attributes of the class"
+        )
+    _refuse_result(label, _hints(method, names, label).get("return"))

@@ -13,7 +13,7 @@ from tidegate.control.messages import AppendedRecord
 from tidegate.engine.plan import Plan
 from tidegate.errors import DataError, DecodeError, EncodeError
 from tidegate.functions.topics import TopicDefinition
-from tidegate.keys import encode_key
+from tidegate.keys import decode_key, encode_key
 from tidegate.logs.records import check_size
 from tidegate.time.clock import Clock
 from tidegate.time.sources import EventTime
@@ -65,7 +65,7 @@ class RecordMaker:
         field. envelopes: lines are whole records, with key, value, timestamp and headers. hint: how a key is given."""
         self._topic, self._clock, self._keyed, self._field = topic, clock, keyed, field
         self._envelopes = msgspec.json.Decoder(_Envelope) if envelopes else None
-        self._place = topic.placement
+        self._place, self._key_type = topic.placement, topic.key_type
         self._turn = 0
         self._time = _event_time(topic, clock)
         self._largest, self._hint = largest, hint
@@ -95,6 +95,8 @@ class RecordMaker:
         value = None if raw is None else self._topic.codec.decode(raw)
         if key is None and raw is not None:
             key = self._key(value)
+        if key is not None and self._key_type is not str:  # text is what it is if nothing is said
+            decode_key(key, self._key_type)
         if key is None and self._keyed:
             raise DataError(
                 f"it has no key, and {self._topic.name!r} needs one. {self._hint} how values are keyed: "

@@ -39,6 +39,17 @@ _KINDS: dict[Any, Kind] = {
     OperatorState: "operator",
 }
 
+_FITTING: dict[type, tuple[Kind, ...]] = {
+    Default: ("value", "map"),
+    TTL: ("value", "list", "map", "reducing", "aggregating"),
+    Reduce: ("reducing",),
+    Aggregate: ("aggregating",),
+    Redistribute: ("operator",),
+    Queryable: typing.get_args(Kind),
+    Version: typing.get_args(Kind),
+}
+"""Which kinds an option means something to."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StateDeclaration:
@@ -85,13 +96,24 @@ class _Reader:
     def __init__(self, name: str, kind: Kind, arguments: tuple[Any, ...], options: tuple[Any, ...]) -> None:
         self.name, self.kind, self.arguments = name, kind, arguments
         self.options = {type(option): option for option in options}
+        for option in options:
+            self._refuse_unfit(option)
+
+    def _refuse_unfit(self, option: Any) -> None:
+        """It would be ignored."""
+        if isinstance(option, type) and option in _FITTING:
+            name = option.__name__
+            raise DefinitionError(
+                f"state {self.name!r}: {name} alone says nothing; write {name}(...), with what it says"
+            )
+        if self.kind not in _FITTING.get(type(option), (self.kind,)):
+            kinds = " and ".join(kind.__name__ for kind, name in _KINDS.items() if name in _FITTING[type(option)])
+            raise DefinitionError(f"state {self.name!r}: {type(option).__name__} is for {kinds}, so leave it out here")
 
     def read(self) -> StateDeclaration:
         function, stored = self._function_and_type()
         default, ttl = self.options.get(Default), self.options.get(TTL)
         self._refuse_shared_default(default)
-        if self.kind == "operator" and ttl is not None:
-            raise DefinitionError(f"state {self.name!r}: an OperatorState has no TTL")
         codec = codec_for(stored)
         self._refuse_wrong_default(default, codec)
         return StateDeclaration(

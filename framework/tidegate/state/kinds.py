@@ -60,7 +60,8 @@ class ValueState(State, Generic[T]):
 
     @property
     @abstractmethod
-    def value(self) -> T: ...
+    def value(self) -> T:
+        """What is set, and may be changed in place; else the default."""
 
     @value.setter
     @abstractmethod
@@ -160,13 +161,16 @@ class AggregateFunction(ABC, Generic[In, Acc, Out]):
     """How an AggregatingState adds up. The accumulator's type is what is stored."""
 
     @abstractmethod
-    def create(self) -> Acc: ...
+    def create(self) -> Acc:
+        """The accumulator of nothing."""
 
     @abstractmethod
-    def add(self, accumulator: Acc, item: In) -> Acc: ...
+    def add(self, accumulator: Acc, item: In) -> Acc:
+        """The accumulator with one item more; it may be the same one, changed."""
 
     @abstractmethod
-    def result(self, accumulator: Acc) -> Out: ...
+    def result(self, accumulator: Acc) -> Out:
+        """What the state shows as its value."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +209,14 @@ class TTL:
         time: Literal["processing", "event"] = "processing",
     ) -> None:
         span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
-        if span <= timedelta(0):
-            raise DefinitionError("a TTL must be longer than nothing, for example TTL(days=30)")
+        if span < timedelta(milliseconds=1):
+            raise DefinitionError("a TTL must be a millisecond or longer, for example TTL(days=30)")
+        if on not in ("write", "access"):
+            raise DefinitionError(f"a TTL counts from the last write or access: on='write' or 'access', not {on!r}")
+        if time not in ("processing", "event"):
+            raise DefinitionError(
+                f"a TTL goes by the clock or by event time: time='processing' or 'event', not {time!r}"
+            )
         object.__setattr__(self, "ms", round(span.total_seconds() * 1000))
         object.__setattr__(self, "on", on)
         object.__setattr__(self, "time", time)
@@ -225,6 +235,10 @@ class Aggregate:
 
     function: AggregateFunction[Any, Any, Any]
 
+    def __post_init__(self) -> None:
+        if isinstance(self.function, type):
+            raise DefinitionError(f"an Aggregate takes an object, not a class: Aggregate({self.function.__name__}())")
+
 
 @dataclass(frozen=True)
 class Queryable:
@@ -239,6 +253,10 @@ class Redistribute:
     all of them to every task."""
 
     how: Literal["split", "union"] = "split"
+
+    def __post_init__(self) -> None:
+        if self.how not in ("split", "union"):
+            raise DefinitionError(f"an OperatorState is redistributed by 'split' or 'union', not {self.how!r}")
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ __all__ = ("Definable", "DrivenApp")
 
 T = TypeVar("T")
 
+_IN_A_WITH_STATEMENT = "use the harness in a with statement: with AppHarness(app) as harness: ..."
+
 
 class Definable(Protocol):
     """An App, as far as the harness needs it."""
@@ -44,7 +46,6 @@ class Definable(Protocol):
 
 class DrivenApp:
     log: MemoryLog
-    engine: Engine
     checkpoints: Checkpoints | None = None
 
     def __init__(
@@ -63,6 +64,13 @@ class DrivenApp:
         self._checkpoints = None if checkpoints is None else str(checkpoints)
         self.clock = ManualClock(now)
         self._runner: asyncio.Runner | None = None
+        self._engine: Engine | None = None
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise UsageError(_IN_A_WITH_STATEMENT)
+        return self._engine
 
     def __enter__(self) -> Self:
         if in_event_loop():
@@ -95,16 +103,16 @@ class DrivenApp:
             self.checkpoints = Checkpoints(
                 plan, self.log, stores, self._settings, self.clock, url=self._checkpoints, leads=lambda: True
             )
-        self.engine = Engine(plan, self.log, stores, self._settings, clock=self.clock, snapshots=self.checkpoints)
-        await self.engine.start()
+        self._engine = Engine(plan, self.log, stores, self._settings, clock=self.clock, snapshots=self.checkpoints)
+        await self._engine.start()
 
     def _close(self) -> None:
         runner, self._runner = self._runner, None
         if runner is None:
             return
         try:
-            if hasattr(self, "engine"):
-                runner.run(self.engine.close_tasks(commit=False))
+            if self._engine is not None:
+                runner.run(self._engine.close_tasks(commit=False))
         finally:
             runner.close()
 
@@ -132,7 +140,7 @@ class DrivenApp:
         """Run something in the harness's event loop, for example what a waiting handler waits for."""
         if self._runner is None:
             coroutine.close()
-            raise UsageError("use the harness in a with statement: with AppHarness(app) as harness: ...")
+            raise UsageError(_IN_A_WITH_STATEMENT)
         return self._runner.run(coroutine)
 
     def call(self, function: Callable[[], T]) -> T:

@@ -272,6 +272,8 @@ class AppHarness(DrivenApp):
         if declaration.kind == "operator":
             stored = [raw for _, raw in view.items(name) if raw is not None]
             return [item for raw in stored for item in declaration.codec.decode(raw)]
+        if key is None:
+            raise UsageError(f"whose {name!r}? Say which key: harness.state({definition.name}, {name!r}, key)")
         entries = self.run(all_entries(view, name, encode_key(key)))
         values = [declaration.codec.decode(entry.value) for entry in entries]
         if declaration.kind == "list":

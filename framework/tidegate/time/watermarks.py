@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from tidegate.errors import DefinitionError
 from tidegate.time.clock import MIN_TIME, Duration, to_duration
 
 __all__ = ("BoundedOutOfOrderness", "Monotonic", "Punctuated", "WatermarkGenerator", "WatermarkStrategy")
@@ -55,6 +56,10 @@ class BoundedOutOfOrderness(WatermarkStrategy):
     """Records come out of order by at most `by` (seconds or a timedelta)."""
 
     by: Duration = 5.0
+
+    def __post_init__(self) -> None:
+        if to_duration(self.by) < 0:
+            raise DefinitionError(f"BoundedOutOfOrderness(by=...) is at least 0, not {self.by}: time cannot run ahead")
 
     def generator(self) -> WatermarkGenerator:
         return _Bounded(to_duration(self.by))

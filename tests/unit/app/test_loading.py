@@ -80,6 +80,8 @@ def test_of_several_apps_one_must_be_named() -> None:
     [
         ("nowhere", "there is no module 'nowhere'"),
         ("nowhere.deeper:app", "there is no module 'nowhere'"),
+        ("folder/", r"folder is a directory without an __init__.py. Name it as .* files in .*folder: inside.py"),
+        (".", r"is a directory without.*empty.py"),
         ("nowhere.py", r"there is no file nowhere.py. Python files in .*: broken.py"),
         ("broken", r"(?s)raises ZeroDivisionError when it is imported: division by zero.*broken.py, line 2: x = 1 / 0"),
         ("missing.py", "raises ModuleNotFoundError.*No module named 'not_installed'"),
@@ -94,6 +96,7 @@ def test_of_several_apps_one_must_be_named() -> None:
     ],
 )
 def test_what_is_in_the_way_is_said(target: str, message: str) -> None:
+    write("folder/inside.py", "")
     write("broken.py", "\nx = 1 / 0\n")
     write("missing.py", "import not_installed\n")
     write("syntax.py", "def (\n")

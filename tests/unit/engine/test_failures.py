@@ -335,7 +335,15 @@ def test_after_the_last_repetition_the_service_stops_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"times": 0}, {"times": 1, "factor": 0.5}, {"times": 1, "then": retry(1)}, {"times": 1, "then": "skip"}]
+    "wrong",
+    [
+        {"times": 0},
+        {"times": 1, "factor": 0.5},
+        {"times": 1, "backoff": -1},
+        {"times": 1, "most": -1},
+        {"times": 1, "then": retry(1)},
+        {"times": 1, "then": "skip"},
+    ],
 )
 def test_a_retry_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError):

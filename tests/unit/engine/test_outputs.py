@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -72,6 +73,27 @@ def test_a_topic_that_is_not_declared_is_refused_with_advice(to: Any) -> None:
 
     app, topics = build(handle, to=lambda _: [], first={})
     with AppHarness(app) as harness, pytest.raises(ServiceFailedError, match=r"to=\[\.\.\.\]"):
+        harness.send(topics["events"], 1, key="k")
+
+
+@pytest.mark.parametrize("wait", [False, True], ids=["direct", "waiting"])
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda app, topic: topic.send(value=1),
+        lambda app, topic: app.send("first", value=1),
+        lambda app, topic: app.send_many(topic, [1]),
+    ],
+    ids=["topic", "app", "many"],
+)
+def test_sending_past_the_context_which_would_double_is_refused_in_a_handler(send: Any, wait: bool) -> None:
+    async def handle(ctx: Context, event: Any) -> None:
+        if wait:
+            await asyncio.sleep(0)
+        await send(app, topics["first"])
+
+    app, topics = build(handle, first={})
+    with AppHarness(app) as harness, pytest.raises(ServiceFailedError, match=r"ctx\.emit\(value, to='first'\)"):
         harness.send(topics["events"], 1, key="k")
 
 

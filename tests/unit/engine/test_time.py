@@ -28,6 +28,7 @@ from tidegate import (
     WatermarkGenerator,
     WatermarkStrategy,
 )
+from tidegate.errors import DefinitionError
 from tidegate.keys import partition_of
 from tidegate.logs.base import TopicPartition
 from tidegate.testing import AppHarness
@@ -730,3 +731,8 @@ def test_finish_ends_event_time_and_a_restart_begins_without_any() -> None:
         assert b.watermark(b.service) == MIN_TIME
         b.put("k", timestamp=500)
         assert seen[-1] == (500, MIN_TIME, False)
+
+
+def test_a_bound_below_zero_which_would_make_all_records_late_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="at least 0, not -5"):
+        BoundedOutOfOrderness(by=-5)

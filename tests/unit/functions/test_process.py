@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import Bench
 from tidegate import App, Context, Default, MapState, ProcessFunction, TaskInfo, Timer, ValueState
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, ServiceFailedError
 from tidegate.testing import AppHarness
 
 log: list[Any] = []
@@ -89,6 +89,24 @@ def test_what_open_prepares_is_shared_by_all_handlers_of_a_task() -> None:
         assert sorted(log) == [("open", "service", 0), ("open", "service", 1)]
     closed = [entry for entry in log if entry[0] == "close"]
     assert sum(count for _, count in closed) == 10
+
+
+class Unclosable(ProcessFunction[Any, Any]):
+    seen: ValueState[int]
+
+    async def close(self) -> None:
+        raise RuntimeError("the client hangs")
+
+    async def process(self, ctx: Context, event: Any) -> None:
+        self.seen.value = event
+
+
+def test_a_close_that_fails_is_told_and_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with Bench(Unclosable) as bench:
+        bench.put("k", 3)
+        bench.restart()
+        assert caplog.messages == ["service.0: its close failed: RuntimeError: the client hangs"]
+        assert bench.value("seen", "k") == 3
 
 
 class Base(ProcessFunction[Any, Any]):
@@ -171,6 +189,37 @@ class Nothing(ProcessFunction[int, int]):
     pass
 
 
+class Yielding(ProcessFunction[int, int]):
+    async def process(self, ctx: Context, event: int) -> Any:
+        yield event
+
+
+class Returning(ProcessFunction[int, int]):
+    async def process(self, ctx: Context, event: int) -> int:
+        return event
+
+
+class ReturningAtATime(ProcessFunction[int, int]):
+    async def process(self, ctx: Context, event: int) -> None: ...
+
+    async def on_timer(self, ctx: Context, timer: Timer) -> int:
+        return timer.at
+
+
+class StateAsParameter(ProcessFunction[int, int]):
+    async def process(self, ctx: Context, event: int, seen: ValueState[int]) -> None: ...  # type: ignore[override]
+
+
+class WithoutContext(ProcessFunction[int, int]):
+    async def process(self, event: int) -> None: ...  # type: ignore[override]
+
+
+class PlainDefault(ProcessFunction[int, int]):
+    seen: ValueState[int] = 0  # type: ignore[assignment]
+
+    async def process(self, ctx: Context, event: int) -> None: ...
+
+
 class NotOne:
     async def process(self, ctx: Context, event: int) -> None: ...
 
@@ -181,12 +230,71 @@ class NotOne:
         (Sync, "async def process"),
         (SyncTimer, "async def on_timer"),
         (Nothing, "async def process"),
+        (Yielding, r"yields.*ctx\.emit"),
+        (Returning, r"returns int.*ctx\.emit"),
+        (ReturningAtATime, r"on_timer returns int"),
+        (StateAsParameter, r"async def process\(self, ctx, event\).*annotated attributes"),
+        (WithoutContext, r"async def process\(self, ctx, event\)"),
+        (PlainDefault, r"'seen'.*Default\(0\)"),
         (NotOne, "must derive from ProcessFunction"),
     ],
 )
 def test_a_class_that_makes_no_sense_is_refused_where_it_is_declared(wrong: Any, message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         Bench(wrong)
+
+
+class Assigning(ProcessFunction[int, int]):
+    seen: Annotated[ValueState[int], Default(0)]
+
+    async def process(self, ctx: Context, event: int) -> None:
+        self.seen = event  # type: ignore[assignment]
+
+
+def test_a_value_does_not_take_the_place_of_a_state() -> None:
+    with Bench(Assigning) as bench:
+        with pytest.raises(ServiceFailedError, match=r"Assigning\.seen is a state.*self\.seen\.value"):
+            bench.put("k", 3)
+        assert bench.value("seen", "k") is None
+
+
+class AssigningEarly(ProcessFunction[int, int]):
+    seen: ValueState[int]
+
+    async def open(self, task: TaskInfo) -> None:
+        self.seen = 3  # type: ignore[assignment]
+
+    async def process(self, ctx: Context, event: int) -> None: ...
+
+
+def test_neither_does_one_that_is_assigned_before_there_are_states() -> None:
+    with pytest.raises(DefinitionError, match=r"AssigningEarly\.seen is a state.*Default"), Bench(AssigningEarly):
+        pass
+
+
+class Hasty(ProcessFunction[int, int]):
+    seen: ValueState[int]
+
+    async def open(self, task: TaskInfo) -> None:
+        self.seen.value = 3
+
+    async def process(self, ctx: Context, event: int) -> None: ...
+
+
+def test_open_is_told_that_states_belong_to_keys() -> None:
+    with pytest.raises(AttributeError, match=r"'seen'.*belongs to a key"), Bench(Hasty):
+        pass
+
+
+def test_an_attribute_that_is_missing_is_missing() -> None:
+    with pytest.raises(AttributeError, match="'Count' object has no attribute 'other'"):
+        Count().other  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_an_object_is_named_as_its_class_is() -> None:
+    app = App("app")
+    app.process(app.topic("events"))(Count(step=3))
+    assert list(app.services) == ["count"]
 
 
 @pytest.mark.parametrize("hook", ["on_timer", "on_open", "on_close"])

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.support import Bench
-from tidegate import TTL, App, Context, Default, ListState, MapState, Timer, ValueState
+from tidegate import TTL, App, Context, Default, ListState, MapState, Redistribute, Reduce, Timer, ValueState
 from tidegate.errors import DefinitionError
 from tidegate.functions.signature import read_signature
 from tidegate.testing import AppHarness
@@ -205,13 +205,25 @@ async def other_default(ctx: Context, event: Any, seen: Annotated[ValueState[int
 async def other_entry(ctx: Context, event: Any, seen: Annotated[MapState[str, int], Default("none")]) -> None: ...
 
 
+async def without_brackets(ctx: Context, event: Any, seen: Annotated[ValueState[int], TTL]) -> None: ...
+
+
+async def lists_default(ctx: Context, event: Any, seen: Annotated[ListState[int], Default(0)]) -> None: ...
+
+
+async def reduced_value(ctx: Context, event: Any, seen: Annotated[ValueState[int], Reduce(max)]) -> None: ...
+
+
+async def dealt_value(ctx: Context, event: Any, seen: Annotated[ValueState[int], Redistribute()]) -> None: ...
+
+
 async def result(ctx: Context, event: Any) -> int:
     return 1
 
 
 REFUSED = {
-    "not async": (plain, "async def"),
-    "a generator": (generator, "async"),
+    "not async": (plain, r"async def plain\("),
+    "a generator": (generator, r"yields.*ctx\.emit"),
     "star arguments": (star, "events"),
     "keyword only": (keyword, "seen"),
     "two events": (two_events, "what is 'other'"),
@@ -222,6 +234,10 @@ REFUSED = {
     "a default outside of the annotation": (python_default, r"Default\(0\)"),
     "a default of another type": (other_default, "'seen' holds int, so 'none' cannot be its default"),
     "an entry's default of another type": (other_entry, "'seen' holds int"),
+    "an option without its brackets": (without_brackets, r"'seen': .*TTL\(\.\.\.\)"),
+    "a default of a list": (lists_default, "'seen': Default is for ValueState and MapState"),
+    "an option of another kind": (reduced_value, "'seen': Reduce is for ReducingState"),
+    "an option of operator states": (dealt_value, "'seen': Redistribute is for OperatorState"),
     "a result": (result, r"returns int.*ctx\.emit"),
     "not a function": (functools.partial(two_events, other=1), "partial"),
 }

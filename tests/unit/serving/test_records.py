@@ -107,6 +107,15 @@ def test_a_key_that_cannot_be_found_is_the_lines_fault() -> None:
         maker("shuffled", field="who").make(b"{}")
 
 
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [(b'{"key": "ann", "value": {"who": "ann"}}', {"envelopes": True}), (b'{"who": "ann"}', {"field": "who"})],
+)
+def test_so_is_one_that_is_of_another_type_than_the_topics(line: bytes, options: dict[str, Any]) -> None:
+    with pytest.raises(DecodeError, match="the key b'ann' is not of type int"):
+        maker("table", **options).make(line)
+
+
 def test_a_key_of_none_is_no_key() -> None:
     with pytest.raises(DataError, match="it has no key"):
         maker("likes", field="nickname").make(b'{"who": "ann", "nickname": null}')

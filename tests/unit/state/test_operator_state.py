@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.support import Bench
-from tidegate import SKIP, TTL, Context, OperatorState
+from tidegate import SKIP, TTL, Context, OperatorState, Redistribute
 from tidegate.errors import DefinitionError
 
 
@@ -132,3 +132,8 @@ def test_it_has_no_time_to_live() -> None:
 
     with pytest.raises(DefinitionError, match="TTL"):
         Bench(handle)
+
+
+def test_a_misspelt_way_of_redistributing_it_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="'split' or 'union', not 'all'"):
+        Redistribute("all")  # type: ignore[arg-type]

@@ -142,6 +142,11 @@ async def several(
     count.value += 1
 
 
+def test_an_aggregate_function_is_an_object_not_a_class() -> None:
+    with pytest.raises(DefinitionError, match=r"Aggregate\(Mean\(\)\)"):
+        Aggregate(Mean)  # type: ignore[arg-type]
+
+
 def test_several_states_of_a_service_do_not_mix() -> None:
     with Bench(several) as bench:
         for event in (3, 1, 2):

@@ -314,10 +314,16 @@ def test_an_expired_value_reads_as_the_default() -> None:
         assert b.outputs(b.out) == [[1], [], [2]]
 
 
-@pytest.mark.parametrize("span", [{}, {"seconds": 0}, {"days": -1}])
+@pytest.mark.parametrize("span", [{}, {"seconds": 0}, {"days": -1}, {"milliseconds": 0.4}])
 def test_a_time_to_live_of_nothing_is_refused(span: dict[str, float]) -> None:
     with pytest.raises(DefinitionError, match="TTL"):
         TTL(**span)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"on": "read"}, {"time": "clock"}])
+def test_a_misspelt_option_of_a_time_to_live_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match=f"not '{next(iter(wrong.values()))}'"):
+        TTL(days=1, **wrong)
 
 
 def test_a_timers_handler_may_not_declare_another_time_to_live() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -122,9 +123,28 @@ async def test_it_does_not_run_inside_an_event_loop() -> None:
         pass
 
 
-def test_it_is_used_in_a_with_statement() -> None:
+USES: dict[str, Callable[[AppHarness], object]] = {
+    "run": lambda harness: harness.run(asyncio.sleep(0)),
+    "send": lambda harness: harness.send(words, Word("a")),
+    "state": lambda harness: harness.state(counter, "seen", "a"),
+    "advance": lambda harness: harness.advance(seconds=1),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
+def test_it_is_used_in_a_with_statement(use: Callable[[AppHarness], object]) -> None:
+    harness = AppHarness(app)
     with pytest.raises(UsageError, match="with AppHarness"):
-        AppHarness(app).run(asyncio.sleep(0))
+        use(harness)
+    with harness:
+        pass
+    with pytest.raises(UsageError, match="with AppHarness"):
+        use(harness)
+
+
+def test_keyed_state_is_not_looked_at_without_a_key() -> None:
+    with AppHarness(app) as harness, pytest.raises(UsageError, match=r"harness\.state\(counter, 'seen', key\)"):
+        harness.state(counter, "seen")
 
 
 def test_unknown_names_are_refused_with_those_that_are_known() -> None:

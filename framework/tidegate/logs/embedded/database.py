@@ -142,4 +142,6 @@ def translated(error: Exception, directory: Path) -> LogError:
     text = str(error)
     if "No space left on device" in text:
         return StorageFullError(directory, text)
+    if "Permission denied" in text:
+        text = f"{text.rstrip('.')}. Give this user access, or be the user whose worker it is."
     return LogFailedError(f"the log in {directory} failed: {text}")

@@ -46,7 +46,9 @@ class OwnerLock:
             self._directory.mkdir(parents=True, exist_ok=True)
             return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except (FileExistsError, NotADirectoryError) as error:
-            raise LogUnavailableError(f"{self._directory} cannot hold a log: it is not a directory") from error
+            raise LogUnavailableError(
+                f"{self._directory} cannot hold a log: it is not a directory. Choose another one (--data DIR)."
+            ) from error
         except OSError as error:
             raise LogUnavailableError(
                 f"{self._directory} cannot hold a log: {error.strerror}. Give this user write access, or choose "
