@@ -22,7 +22,8 @@ from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.cells import PrivateCells
-from tidegate.state.live import Live, LiveOperator, Single, only_simple
+from tidegate.state.live import Live, Single, only_simple
+from tidegate.state.operator import LiveOperator
 from tidegate.state.overlay import OVER, Cells, Entry, Journal
 from tidegate.time.clock import Clock, Instant, to_instant
 from tidegate.time.progress import TaskTime
@@ -134,6 +135,7 @@ class TaskContext(Context):
     def rollback(self) -> None:
         """The handler failed: nothing of it happened."""
         self.timers_set.clear()
+        self.journal.checks.clear()
         if self.private is not None:
             self._leave()
             return

@@ -23,11 +23,11 @@ from tidegate.state.live import (
     LiveAggregating,
     LiveList,
     LiveMap,
-    LiveOperator,
     LiveReducing,
     LiveTaskValue,
     LiveValue,
 )
+from tidegate.state.operator import LiveOperator
 from tidegate.state.overlay import Cells, Journal
 
 __all__ = ("StateSpace",)
@@ -110,7 +110,7 @@ class StateSpace:
         if declaration.kind in _SINGLE:
             return _SINGLE[declaration.kind](declaration, cells, journal)
         if declaration.kind == "operator":
-            return LiveOperator(LiveTaskValue(declaration, cells, journal))
+            return LiveOperator(declaration.name, LiveTaskValue(declaration, cells, journal), journal)
         if not isinstance(cells, MapCells):
             raise TypeError(declaration.kind)
         if declaration.kind == "map":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeVar, get_args
+from typing import Any, Final, Generic, TypeVar
 
 from tidegate.codecs import codec_for, type_name
 from tidegate.errors import EncodeError
@@ -20,7 +20,6 @@ from tidegate.state.kinds import (
     AggregatingState,
     ListState,
     MapState,
-    OperatorState,
     ReducingState,
     State,
     ValueState,
@@ -32,7 +31,6 @@ __all__ = (
     "LiveAggregating",
     "LiveList",
     "LiveMap",
-    "LiveOperator",
     "LiveReducing",
     "LiveTaskValue",
     "LiveValue",
@@ -347,59 +345,3 @@ class LiveList(Live, ListState[T], Generic[T]):
 
 def _index(number: int) -> bytes:
     return number.to_bytes(8, "big")
-
-
-class LiveOperator(Live, OperatorState[T], Generic[T]):
-    """A task's own list, kept as one value under an empty key. Whole lists replace each other, so that overlapping
-    handlers never see each other's half: a handler that suspended applies its doings to what is there when it ends."""
-
-    __slots__ = ("_fixed", "_value")
-
-    seen: list[Callable[[list[T]], list[T]]] | None
-    """What the running handler has done."""
-
-    def __init__(self, value: LiveTaskValue[list[T]]) -> None:
-        self._value = value
-        (item_type,) = get_args(value.cells.codec.type)
-        self._fixed = codec_for(item_type).immutable
-        self.seen = None
-
-    @property
-    def parts(self) -> tuple[Live, ...]:
-        return (self, self._value)
-
-    def move_to(self, move: Move) -> None:
-        self._value.move_to(move)
-
-    @property
-    def cells(self) -> Cells:
-        return self._value.cells
-
-    def redo(self) -> None:
-        """After privacy: do again what was done there, on what is shared by now."""
-        doings, self.seen = self.seen, None
-        for do in doings or ():
-            self._do(do)
-
-    def _do(self, do: Callable[[list[T]], list[T]]) -> None:
-        self.seen = [*(self.seen or ()), do]
-        self._value.value = do(list(self._value.value or ()))
-
-    def append(self, item: T) -> None:
-        self._do(lambda items: [*items, item])
-
-    def replace(self, items: Iterable[T]) -> None:
-        kept = list(items)
-        self._do(lambda _: list(kept))
-
-    def clear(self) -> None:
-        self.replace(())
-
-    def __iter__(self) -> Iterator[T]:
-        """Copies, if they can change in place: what changes here is the list, not its items."""
-        items = list(self._value.value or ())
-        codec = self.cells.codec
-        return iter(items if self._fixed else codec.decode(codec.encode(items)))
-
-    def __len__(self) -> int:
-        return len(self._value.value or ())

@@ -81,7 +81,7 @@ OVER: Final = _Over()
 class Journal:
     """What the handler that is running has touched."""
 
-    __slots__ = ("_careful", "_now", "_watermark", "key", "timestamp", "undo")
+    __slots__ = ("_careful", "_now", "_watermark", "checks", "key", "timestamp", "undo")
 
     def __init__(self, now: Callable[[], int], watermark: Callable[[], int], *, careful: bool = False) -> None:
         """`careful`: values that cannot change in place are encoded when they were assigned, too, to see if they can
@@ -89,6 +89,8 @@ class Journal:
         self._careful = careful
         self.undo: list[tuple[Entry, Any, int, Cells]] = []
         """Always the same list."""
+        self.checks: list[Callable[[], None]] = []
+        """What is to be made sure of when the handler ends: each raises an EncodeError if it is not so."""
         self.key = b""
         self.timestamp = 0
         self._now, self._watermark = now, watermark
@@ -98,6 +100,8 @@ class Journal:
 
     def settle(self) -> None:
         """The handler finished: keep what it did. EncodeError: one of its values cannot be stored; roll back."""
+        for check in self.checks:
+            check()
         touched = {entry: cells for entry, before, _, cells in self.undo if before is _IN_RAW}
         # All are encoded before the first is kept: if one cannot be, none was.
         encoded = [(entry, cells.encoded(entry), cells) for entry, cells in touched.items()]
@@ -108,6 +112,7 @@ class Journal:
         for entry, raw, cells in encoded:
             cells.keep(entry, raw, self)
         self.undo.clear()
+        self.checks.clear()
 
     def rollback(self) -> None:
         """The handler failed: everything is as before it."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.support import Bench
-from tidegate import SKIP, TTL, Context, OperatorState, Redistribute
+from tidegate import DEAD_LETTER, SKIP, TTL, Context, OperatorState, Redistribute
 from tidegate.errors import DefinitionError
 
 
@@ -113,18 +113,42 @@ async def change_items(ctx: Context, event: Any, items: OperatorState[Item]) -> 
     if event == "add":
         items.append(Item())
         return
-    if event == "wait":
+    known = list(items)
+    if "wait" in event:
         await asyncio.sleep(0)
-    for item in items:
-        item.names.append("x")
+    if "change" in event:
+        known[0].names.append("x")
+    if "put back" in event:
+        items.replace(known)
+    if "fail" in event:
+        raise ValueError("on purpose")
+    ctx.emit(event)
 
 
-@pytest.mark.parametrize("event", ["direct", "wait"])
-def test_items_are_replaced_not_changed_in_place(event: str) -> None:
-    with Bench(change_items) as bench:
-        bench.put("a", "add")
-        bench.put("b", event)
+@pytest.mark.parametrize("event", ["change", "wait, change"])
+def test_items_that_are_changed_and_not_put_back_are_refused_with_the_record(event: str) -> None:
+    with Bench(change_items, service={"errors": DEAD_LETTER}) as bench:
+        bench.put_all([("a", "add"), ("b", event), ("c", "look")])
+        (letter,) = bench.dead_letters(bench.service)
+        assert "Put them back: items.replace(items)" in letter.error
         assert bench.value("items") == [Item()]
+        assert bench.outputs(bench.out) == ["look"]
+
+
+@pytest.mark.parametrize("event", ["change, put back", "wait, change, put back"])
+def test_items_that_are_changed_and_put_back_are_kept(event: str) -> None:
+    with Bench(change_items) as bench:
+        bench.put_all([("a", "add"), ("b", event)])
+        bench.crash()
+        assert bench.value("items") == [Item(["x"])]
+
+
+@pytest.mark.parametrize("event", ["change, fail", "wait, change, fail"])
+def test_a_failure_is_not_blamed_on_the_next_handler(event: str) -> None:
+    with Bench(change_items, service={"errors": DEAD_LETTER}) as bench:
+        bench.put_all([("a", "add"), ("b", event), ("c", "look"), ("d", "wait")])
+        assert [letter.error for letter in bench.dead_letters(bench.service)] == ["on purpose"]
+        assert sorted(bench.outputs(bench.out)) == ["look", "wait"]
 
 
 def test_it_has_no_time_to_live() -> None:
