@@ -72,6 +72,9 @@ def to_duration(span: Duration) -> int:
     """In milliseconds."""
     if isinstance(span, timedelta):
         return round(span.total_seconds() * 1000)
+    given: object = span
+    if not isinstance(given, int | float) or not isfinite(given):
+        raise UsageError(f"a span of time is seconds or a timedelta, not {given!r}")
     return round(span * 1000)
 
 

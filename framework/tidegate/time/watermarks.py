@@ -33,6 +33,10 @@ class WatermarkStrategy(ABC):
     """A partition without records for so long, when everything in it is read, no longer holds time back; None:
     never."""
 
+    def __post_init__(self) -> None:
+        if self.idle_after is not None and to_duration(self.idle_after) < 0:
+            raise DefinitionError(f"idle_after is at least 0, or None for never, not {self.idle_after}")
+
     @abstractmethod
     def generator(self) -> WatermarkGenerator: ...
 
@@ -58,6 +62,7 @@ class BoundedOutOfOrderness(WatermarkStrategy):
     by: Duration = 5.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if to_duration(self.by) < 0:
             raise DefinitionError(f"BoundedOutOfOrderness(by=...) is at least 0, not {self.by}: time cannot run ahead")
 

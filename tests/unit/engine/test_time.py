@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ from tidegate import (
     WatermarkGenerator,
     WatermarkStrategy,
 )
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, UsageError
 from tidegate.keys import partition_of
 from tidegate.logs.base import TopicPartition
 from tidegate.testing import AppHarness
@@ -736,3 +737,15 @@ def test_finish_ends_event_time_and_a_restart_begins_without_any() -> None:
 def test_a_bound_below_zero_which_would_make_all_records_late_is_refused() -> None:
     with pytest.raises(DefinitionError, match="at least 0, not -5"):
         BoundedOutOfOrderness(by=-5)
+
+
+@pytest.mark.parametrize("strategy", [BoundedOutOfOrderness, Monotonic])
+def test_a_partition_cannot_be_idle_before_it_is_silent(strategy: Any) -> None:
+    with pytest.raises(DefinitionError, match="idle_after is at least 0"):
+        strategy(idle_after=-1)
+
+
+@pytest.mark.parametrize("span", ["5", None, math.nan, math.inf])
+def test_a_span_that_is_none_is_named(span: Any) -> None:
+    with pytest.raises(UsageError, match="seconds or a timedelta, not"):
+        BoundedOutOfOrderness(by=span)
