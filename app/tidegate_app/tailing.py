@@ -72,6 +72,7 @@ class Tailing:
                 raise UnknownTopicError(self._tail.topic, self._declared)
             if self._tail.until_end:
                 return False
+            self._from_beginning = True  # whatever comes is new, also what comes between two looks
             if not waited:
                 note(f"There is nothing in {self._access.where} yet; waiting for a worker or a 'tidegate send'.")
             waited = True

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import sys
+from functools import cache
 from pathlib import Path
 
 from tests.contract.logs import Readable, read_all
@@ -39,6 +40,7 @@ OPTIONS = EmbeddedOptions(
 Changes = dict[str, str | None]
 
 
+@cache
 def changes_of(number: int) -> Changes:
     """What transaction n does to the state. A function of n, so that whoever checks can repeat it."""
     chance = random.Random(number)

@@ -26,19 +26,35 @@ SECONDS = 60.0
 _LOADED = [
     "pytest",  # what the processes of multiprocessing import as their main module, when pytest started them
     "tidegate.app",
+    "tidegate.boot.transport",
+    "tidegate.boot.worker",
+    "tidegate.logs.kafka.membership",
+    "tidegate.logs.kafka.observer",
     "tidegate.testing",
+    "tidegate_api.server",
     "tidegate_app.cli",
+    *(f"tidegate_app.commands.{name}" for name in ("reset", "savepoint", "send", "state", "tail", "topics", "worker")),
     "tidegate_app.listing",
+    "tidegate_app.loading",
     "tidegate_app.looking",
+    "tidegate_app.pool",
     "tidegate_app.resetting",
     "tidegate_app.savepoints",
     "tidegate_app.sending",
     "tidegate_app.tailing",
-    "tidegate_api.server",
     "tidegate_app.worker",
-    "rich.table",
+    # Faust imports these when an app is made, or started.
+    "faust.app.router",
+    "faust.assignor.leader_assignor",
     "faust.cli.worker",
+    "faust.fixups.django",
+    "faust.tables.manager",
+    "faust.tables.recovery",
+    "fsspec.implementations.local",
+    "rich.table",
+    "uvicorn.lifespan.off",
     "uvloop",
+    "tests.integration.frozen",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,16 +22,30 @@ over a session's first two jobs: 16 seconds of CPU instead of 32."""
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java() -> Iterator[None]:
+def quick_starts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For the session here and for all drivers that tests start, spark-submit's too: they inherit the environment."""
     with pytest.MonkeyPatch.context() as patch:
         given = os.environ.get("SPARK_SUBMIT_OPTS", "")
         patch.setenv("SPARK_SUBMIT_OPTS", " ".join((*JAVA, given)).strip())
+        if "SPARK_HOME" not in os.environ:
+            patch.setenv("SPARK_HOME", str(_without_archive(tmp_path_factory.mktemp("spark"))))
         yield
 
 
+def _without_archive(home: Path) -> Path:
+    """The installed Spark, but for the archive of PySpark's sources. Each Python process that Spark starts would
+    compile what it needs of them, which is installed and compiled already: 0.95 seconds of CPU instead of 0.36."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    for each in Path(spec.origin).parent.iterdir():
+        if each.name != "python":
+            (home / each.name).symlink_to(each)
+    return home
+
+
 @pytest.fixture(scope="session")
-def spark(quick_java: None) -> Iterator[SparkSession]:
+def spark(quick_starts: None) -> Iterator[SparkSession]:
     options = {
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",

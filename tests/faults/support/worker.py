@@ -11,13 +11,16 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import fsspec.implementations.local
 import uvloop
 
+import tidegate.boot.transport
 import tidegate.host
 import tidegate.places
 import tidegate_app.commands.savepoint
 import tidegate_app.commands.worker
 import tidegate_app.loading
+import tidegate_app.pool
 import tidegate_app.savepoints
 import tidegate_app.worker
 from examples.tinder_match import app as tinder
@@ -38,12 +41,15 @@ Feed = Callable[[App], Coroutine[Any, Any, None]]
 LOADED = (
     apps,
     tinder,
+    fsspec.implementations.local,
     uvloop,
     KafkaLog,
     membership,
+    tidegate.boot.transport,
     tidegate_app.commands.savepoint,
     tidegate_app.commands.worker,
     tidegate_app.loading,
+    tidegate_app.pool,
     tidegate_app.savepoints,
     tidegate_app.worker,
 )
