@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import types
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks_of, matches, page_id
+from tests.docs.shell import program
 from tidegate_app.kafka.broker import Broker
 
 SESSION_SECONDS = 240
@@ -57,7 +59,7 @@ def test_shell_blocks_run_as_one_session(page: Path, tmp_path: Path, private_kaf
     session = tmp_path / "session"
     session.mkdir()
     blocks = blocks_of(page)
-    running = [block for block in blocks if block.kind in ("run", "file")]
+    running = [block for block in blocks if block.kind in ("run", "file", "says")]
     broker = private_kafka().address if any(BROKER in block.code for block in running) else BROKER
     done = _run_session(running, session, tmp_path, broker)
     told = (tmp_path / "errors").read_text()
@@ -74,18 +76,22 @@ def test_shell_blocks_run_as_one_session(page: Path, tmp_path: Path, private_kaf
 
 
 def _run_session(blocks: list[Block], session: Path, results: Path, broker: str) -> int:
-    """All blocks in one shell; the stdout of each goes to a file of its own, all stderr to one."""
+    """All blocks in one shell; the stdout of each goes to a file of its own, all stderr to one. `tidegate` is there
+    already, and need not be imported: `test_kills` and `test_cli` start it as anybody does."""
     script = "\n".join(
         [
             "set -euo pipefail",
             "trap 'jobs -p | xargs -r kill -9' EXIT",
-            *(f"exec >{results}/output-{block.line}\n{_commands(block).replace(BROKER, broker)}" for block in blocks),
+            *(
+                f"exec >{results}/output-{block.line}\n{_commands(block, results).replace(BROKER, broker)}"
+                for block in blocks
+            ),
         ]
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    with (results / "errors").open("wb") as errors:
+    with program() as directory, (results / "errors").open("wb") as errors:
+        environment["PATH"] = f"{directory}:{Path(sys.executable).parent}:{environment['PATH']}"
         process = subprocess.Popen(
             ["bash", "-c", script], cwd=session, stdin=subprocess.DEVNULL, stderr=errors, env=environment
         )
@@ -97,9 +103,13 @@ def _run_session(blocks: list[Block], session: Path, results: Path, broker: str)
             return -1
 
 
-def _commands(block: Block) -> str:
+def _commands(block: Block, results: Path) -> str:
     if block.kind == "run":
         return block.code
+    if block.kind == "says":  # a worker in the background says it in its time, and the next block may end it
+        known = [max(line.split("..."), key=len).strip() for line in block.code.splitlines()]
+        waits = (f"grep -qFe {shlex.quote(part)} {results}/errors && break; sleep 0.1" for part in known)
+        return "\n".join(f"for _ in {{1..100}}; do {wait}; done" for wait in waits)
     name, _, how = block.rest.partition(", ")
     return f"cat {'>' if how == 'anew' else '>>'} {name} <<'END OF FILE'\n{block.code}\nEND OF FILE"
 

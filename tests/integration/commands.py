@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tidegate import faults
 
-__all__ = ("Done", "Project", "Running", "lines")
+__all__ = ("Done", "Project", "Running", "lines", "prepared")
 
 SECONDS = 60.0
 _LOADED = [
@@ -79,7 +79,7 @@ class Running:
         self._stdout, self._stderr = place.with_suffix(".out"), place.with_suffix(".err")
         self._stdout.touch()
         self._stderr.touch()
-        self._process = _server().Process(
+        self._process = prepared().Process(
             target=_run, args=(command, directory, dict(environment), stdin, self._stdout, self._stderr)
         )
         self._process.start()
@@ -178,7 +178,8 @@ class Project:
 _context: ForkServerContext | None = None
 
 
-def _server() -> ForkServerContext:
+def prepared() -> ForkServerContext:
+    """Where processes are copies of one that has imported everything."""
     global _context
     if _context is None:
         _context = multiprocessing.get_context("forkserver")

@@ -48,7 +48,6 @@ def moment() -> str:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("shop", ["embedded", pytest.param("kafka", marks=pytest.mark.slow)], indirect=True)
 def test_a_start_says_where_a_topic_is_read_from_whatever_the_savepoint_says(shop: Shop) -> None:
     stop_with(shop, "one", 30)
     shop.order(20)

@@ -17,8 +17,6 @@ __all__ = ("KeyCount", "count_keys")
 
 LOOKED_AT: Final = 20_000
 """Entries that are looked at, over all tasks: some 50 ms."""
-FEW: Final = 500
-"""Entries of a task that are looked at in one go: some 2 ms, and to look into each key group would take 20."""
 
 
 class KeyCount(NamedTuple):
@@ -37,14 +35,10 @@ async def count_keys(tasks: Iterable[tuple[ServiceDefinition, TaskView]]) -> Key
 
 
 async def _count(definition: ServiceDefinition, view: TaskView, most: int) -> KeyCount:
-    """All at once if they are few. Else key group by key group, as long as that is not too much; from there on, by how
-    many entries a key has so far."""
-    stems, groups = list(_stems(definition)), key_groups(definition, view.number)
-    few = _few_keys(view.store, stems, groups, min(FEW, most))
-    if few is not None:
-        return KeyCount(few, exact=True)
+    """Key group by key group, as long as that is not too much. From there on, by how many entries a key has so far."""
+    stems = list(_stems(definition))
     keys = entries = 0
-    for group in groups:
+    for group in key_groups(definition, view.number):
         sample = _sample(view.store, stems, bytes((group,)), most - entries)
         keys += len(sample.keys)
         entries += sample.entries
@@ -52,19 +46,6 @@ async def _count(definition: ServiceDefinition, view: TaskView, most: int) -> Ke
             return KeyCount(view.store.approximate_entries() * keys // max(1, entries), exact=False)
         await asyncio.sleep(0)
     return KeyCount(keys, exact=True)
-
-
-def _few_keys(store: Store, stems: Iterable[bytes], groups: Iterable[int], most: int) -> int | None:
-    """None: there are more entries than that."""
-    keys: set[bytes] = set()
-    wanted = frozenset(groups)
-    for stem in stems:
-        found = [key[len(stem) :] for key, _ in islice(store.scan(*prefix_range(stem)), most + 1)]
-        most -= len(found)
-        if most < 0:
-            return None
-        keys.update(parse_tail(place[1:])[0] for place in found if place[0] in wanted)
-    return len(keys)
 
 
 def _stems(definition: ServiceDefinition) -> Iterator[bytes]:

@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
-
 from tidegate import App, Context, ListState, MapState, OperatorState, ValueState
 from tidegate.functions.service import ServiceDefinition
 from tidegate.keys import partition_of
-from tidegate.query import counting
 from tidegate.query.counting import LOOKED_AT, KeyCount, count_keys
 from tidegate.query.views import TaskView
 from tidegate.state.base import Change, StorePosition
@@ -70,13 +67,6 @@ def key_of_task(number: int) -> bytes:
     return next(key for key in numbered(100) if partition_of(key, TASKS) == number)
 
 
-@pytest.fixture(params=[0, counting.FEW, LOOKED_AT], ids=["group by group", "as it is", "in one go"])
-def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many entries are looked at in one go."""
-    monkeypatch.setattr(counting, "FEW", request.param)
-
-
-@pytest.mark.usefixtures("few")
 async def test_a_key_counts_once_however_much_it_has() -> None:
     key = key_of_task(0)
     tasks = tasks_with(
@@ -92,12 +82,10 @@ async def test_a_key_counts_once_however_much_it_has() -> None:
     assert await count_keys(tasks) == KeyCount(1, exact=True)
 
 
-@pytest.mark.usefixtures("few")
 async def test_the_keys_of_all_tasks_are_added_up() -> None:
     assert await count_keys(spread(numbered(1234), ["value"], timers=True)) == KeyCount(1234, exact=True)
 
 
-@pytest.mark.usefixtures("few")
 async def test_a_service_that_knows_nothing_has_no_keys() -> None:
     assert await count_keys(tasks_with()) == KeyCount(0, exact=True)
     assert await count_keys([]) == KeyCount(0, exact=True)
