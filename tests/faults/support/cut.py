@@ -15,11 +15,12 @@ import asyncio
 import random
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tidegate import App, Context, ValueState
 from tidegate.checkpoints.manifest import Manifest
@@ -84,6 +85,14 @@ class SlowLog(MemoryLog):
 
         writer.append = slowly  # type: ignore[method-assign, assignment]
         return writer
+
+
+class Files(dict[str, Any]):
+    """A storage in memory of one world. fsspec's own is one for all, and listing it fails, once in a thousand worlds,
+    when another thread writes at that moment: here a copy is listed, which is made in one go."""
+
+    def items(self) -> ItemsView[str, Any]:
+        return self.copy().items()
 
 
 class World:
@@ -268,6 +277,8 @@ def soon(chance: random.Random) -> Callable[..., Any]:
 async def play(seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch, *, rocks: bool = False) -> World:
     """One world, from beginning to end. Its `counted` says what happened, and how many differences there are."""
     world = World(seed, directory if rocks else None)
+    monkeypatch.setattr(MemoryFileSystem, "store", Files())
+    monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
     monkeypatch.setattr("tidegate.engine.feed._READ", 3)
     monkeypatch.setattr(asyncio, "to_thread", soon(world.chance))
     asyncio.get_running_loop().set_exception_handler(world.hear_of)
