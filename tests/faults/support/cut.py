@@ -15,7 +15,7 @@ import asyncio
 import random
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, ItemsView, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class Files(dict[str, Any]):
     """A storage in memory of one world. fsspec's own is one for all, and listing it fails, once in a thousand worlds,
     when another thread writes at that moment: here a copy is listed, which is made in one go."""
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> Any:
         return self.copy().items()
 
 
