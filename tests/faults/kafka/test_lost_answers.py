@@ -17,6 +17,8 @@ from tests.faults.support.world import KILLED
 from tidegate_app.kafka.plugin import SharedKafka
 
 COUNT = 600
+FEW = ("Heartbeat", "JoinGroup", "SyncGroup")
+"""Of which there may be a single answer in a run."""
 
 
 def test_the_answer_to_a_commit_is_lost_and_its_outcome_is_read_from_the_log(

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiokafka.cluster import ClusterMetadata
 
 from tests.contract.logs import new, read_all, values
-from tidegate.errors import FencedError, LogUnavailableError
+from tidegate.errors import FencedError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec
 from tidegate.logs.kafka import KafkaLog
+from tidegate.logs.kafka.client import Client
 from tidegate.settings import KafkaSettings
 from tidegate_app.kafka.broker import Broker
 
@@ -169,3 +171,27 @@ async def test_stopping_takes_a_moment_even_if_nobody_answers(broker: Broker) ->
     assert time.monotonic() - started < 6
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+async def test_brokers_that_know_of_no_topics_for_a_moment_are_asked_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one may, which comes back from a halt: seen once. What it says then is no reason to stop."""
+    ask, answers = Client.fetch_all_metadata, 0
+
+    async def forgetful(client: Client) -> ClusterMetadata:
+        nonlocal answers
+        answers += 1
+        return ClusterMetadata() if answers <= 3 else await ask(client)
+
+    async with opened(broker) as log:
+        await log.create([TopicSpec(name="b", partitions=1)])
+        writer = await log.writer()
+        await writer.append({A0: new(b"1")})
+        monkeypatch.setattr(Client, "fetch_all_metadata", forgetful)
+        await writer.append({TopicPartition("b", 0): new(b"2")})
+        assert values(await read_all(log, TopicPartition("b", 0))) == [b"2"]
+        with pytest.raises(UnknownTopicError, match="no topic 'c'"):
+            await writer.append({TopicPartition("c", 0): new(b"3")})
+        await log.delete(["b"])
+    assert answers > 3

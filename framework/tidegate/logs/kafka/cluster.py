@@ -203,6 +203,8 @@ class Cluster:
         while True:
             try:
                 topics = await self.all_topics()
+                if self._tracked and not topics:  # a broker that halts for a while may come back with nothing at first
+                    raise StaleMetadata("the brokers know of no topics any more")
             except KafkaError as error:
                 await patience.bear(error)
                 continue
