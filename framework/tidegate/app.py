@@ -31,9 +31,9 @@ from tidegate.boot.hosting import HostedApp
 from tidegate.boot.topics import Topic, TopicSchema, in_milliseconds, plain_headers
 from tidegate.codecs import codec_for
 from tidegate.correspondence import AppMessenger
-from tidegate.errors import DefinitionError, InsideHandlerError, LogUnavailableError, UsageError
+from tidegate.errors import DefinitionError, LogUnavailableError, UsageError
 from tidegate.functions.making import actor_service, class_service, function_service
-from tidegate.functions.messages import handling
+from tidegate.functions.messages import refuse_in_handlers
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Guarantee, Service
@@ -316,7 +316,7 @@ class App(HostedApp):
 
         Within a Faust agent it is Faust's own send, and so is sending what only Faust can (partition=, callback=, ...)
         or to what only Faust has, such as a channel: that returns what can be awaited until the record is there."""
-        _refuse_in_handlers(channel if isinstance(channel, str) else str(getattr(channel, "name", channel)))
+        refuse_in_handlers("send", channel if isinstance(channel, str) else str(getattr(channel, "name", channel)))
         faust_options["partition"] = partition
         faust_options = {name: it for name, it in faust_options.items() if it is not None and it is not False}
         topic = self._channel(channel)
@@ -349,7 +349,7 @@ class App(HostedApp):
         """Append values, keyed by the topic's own function, in one transaction: all of them or none.
 
         Returns, for each partition that got some, the position after its last one, when all are durable."""
-        _refuse_in_handlers(topic.name)
+        refuse_in_handlers("send", topic.name)
         records = self._records(topic, ((None, value) for value in values), timestamp, headers)
         if not records:
             return {}
@@ -374,9 +374,3 @@ class App(HostedApp):
             target = TopicPartition(topic.name, definition.partition_for(key_bytes or b""))
             records.setdefault(target, []).append((key_bytes, raw, when, headers))
         return records
-
-
-def _refuse_in_handlers(topic: str) -> None:
-    task = handling.get()
-    if task is not None:
-        raise InsideHandlerError("send", task, topic)

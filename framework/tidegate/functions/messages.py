@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidegate.codecs import Codec, codec_for
-from tidegate.errors import DefinitionError, UnknownMessageError
+from tidegate.errors import DefinitionError, InsideHandlerError, UnknownMessageError
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
 
@@ -23,6 +23,7 @@ __all__ = (
     "marked_methods",
     "message_definition",
     "on",
+    "refuse_in_handlers",
     "the_one_for",
 )
 
@@ -35,6 +36,13 @@ _MARK: Final = "__tidegate_message__"
 
 handling: ContextVar[str | None] = ContextVar("handling", default=None)
 """The task whose handler is running: there, only what goes through its context is part of its transaction."""
+
+
+def refuse_in_handlers(verb: str, target: str) -> None:
+    """To `send`, `tell` or `ask` something past the context."""
+    task = handling.get()
+    if task is not None:
+        raise InsideHandlerError(verb, task, target)
 
 
 class Posted(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from tidegate.codecs import type_name
-from tidegate.errors import DefinitionError, InsideHandlerError, UsageError
+from tidegate.errors import DefinitionError, UsageError
 from tidegate.functions.context import TaskInfo
 from tidegate.functions.messages import (
     ASK_SECONDS,
@@ -18,8 +18,8 @@ from tidegate.functions.messages import (
     Messenger,
     Outgoing,
     Posted,
-    handling,
     message_definition,
+    refuse_in_handlers,
 )
 from tidegate.functions.migrations import Migration, read_migration
 from tidegate.functions.policies import STOP, ErrorPolicy
@@ -285,9 +285,7 @@ class Service:
         return (await carrier.ask(outgoing, timeout=timeout)).value
 
     def _carrier(self, verb: str) -> Messenger:
-        task = handling.get()
-        if task is not None:
-            raise InsideHandlerError(verb, task, self.name)
+        refuse_in_handlers(verb, self.name)
         if self.messenger is None:
             raise UsageError(f"service {self.name!r} belongs to no app, so nobody can {verb} it anything")
         return self.messenger
