@@ -147,7 +147,7 @@ class Loader:
         source = shuffle.inputs[0]
         value: Any = source.codec.decode(record.value)
         extract = source.time.extractor(self._clock, outside=False)
-        timestamp = record.timestamp if extract is None else extract(value, record)
+        timestamp = record.timestamp if extract is None else extract(value)
         rekeyed = next((s for s in self._plan.given if s.name == service), None)
         if rekeyed is None or rekeyed.key_by is None or shuffle.forward is None:
             return record.key, timestamp

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from tidegate.codecs import encode_error
+from tidegate.engine.inputs import Chunk
 from tidegate.engine.letters import LETTER_HEADERS, Letter
 from tidegate.engine.mail import Mail
 from tidegate.engine.outputs import Emitted, Output
@@ -97,7 +98,9 @@ class TaskContext(Context):
         self.private: dict[Cells, PrivateCells] | None = None
         self._parted_in = stamp.headers
         # The current record.
-        self.record: LogRecord | None = None
+        self.chunk: Chunk | None = None
+        """Where it is the one that is being handled, if it passes straight through; it is made when it is asked for."""
+        self._record: LogRecord | None = None
         self.source: TopicPartition | None = None
         self.is_late: bool | None = False
         """None: nobody has asked yet, and no time has passed since it was taken up."""
@@ -119,11 +122,20 @@ class TaskContext(Context):
         late: bool,
         fired: Timer | None = None,
     ) -> None:
-        self.record, self.source, self.is_late, self.fired = record, source, late, fired
+        self.hold(record)
+        self.source, self.is_late, self.fired = source, late, fired
         self.journal.key, self.journal.timestamp = key, timestamp
         self.mark = None
         for part in self.parts:
             part.seen = None
+
+    @property
+    def record(self) -> LogRecord | None:
+        return self._record if self.chunk is None else self.chunk.current
+
+    def hold(self, record: LogRecord | None) -> None:
+        """This is the current record, whichever is taken up next."""
+        self._record, self.chunk = record, None
 
     def end(self) -> None:
         """No handler runs any more, and the event loop gets its turn. What a handler has left behind, such as a task
@@ -234,13 +246,15 @@ class TaskContext(Context):
 
     @property
     def headers(self) -> Headers:
-        if self.record is None:
+        record = self.record
+        if record is None:
             return ()
-        return tuple(header for header in own_headers(self.record) if header[0] not in LETTER_HEADERS)
+        return tuple(header for header in own_headers(record) if header[0] not in LETTER_HEADERS)
 
     @property
     def origin(self) -> Origin | None:
-        return None if self.record is None or self.source is None else origin_of(self.record, self.source)
+        record = self.record
+        return None if record is None or self.source is None else origin_of(record, self.source)
 
     @property
     def timer(self) -> Timer | None:

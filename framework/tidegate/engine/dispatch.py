@@ -32,6 +32,7 @@ from tidegate.engine.work import Work
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MissingKeyError, UnknownTimerError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
+from tidegate.logs.records import read_columns
 from tidegate.time.clock import MIN_TIME, Clock
 from tidegate.time.progress import OutsideChannel, TaskTime
 
@@ -208,8 +209,8 @@ class Dispatcher:
             yielded = loop.send(None)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
-        input_, record = chunk.input, chunk.records[chunk.index - 1]
-        journal = context.journal
+        input_, record, journal = chunk.input, chunk.current, context.journal
+        context.hold(record)
         work = Work(journal.key, journal.timestamp, context.late, input_, record, chunk.value)
         self._park(runner, context, loop, yielded, work)
         self._observe(input_.channel, journal.timestamp, chunk.mark)
@@ -236,36 +237,36 @@ class Dispatcher:
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
         only, cells = context.only_state
-        context.source, context.fired = source, None
+        context.chunk, context.source, context.fired = chunk, source, None
         armed, stride = faults.armed, self._stride
         value: Any = None
-        pairs: Iterator[tuple[LogRecord, Any]] = iter(())
+        rows: Iterator[tuple[Any, Any, int, Any]] = iter(())
         gathered = index
         while index < count:
             if index >= gathered:
-                stretch = records[index : index + self._stretch]
-                entries = _NONE if cells is None else cells.gather([record.key for record in stretch])
-                pairs, gathered = zip(stretch, entries, strict=False), index + len(stretch)
-            for record, entry in islice(pairs, stride):
+                keys, raws, timestamps = read_columns(records, index, index + self._stretch)
+                entries = _NONE if cells is None else cells.gather(keys)
+                rows, gathered = zip(keys, raws, timestamps, entries, strict=False), index + len(keys)
+            for key, raw, timestamp, entry in islice(rows, stride):
                 index += 1
                 chunk.index = index
-                key, timestamp = record.key, record.timestamp
                 try:
-                    value = decode(record.value)  # type: ignore[arg-type]
+                    value = decode(raw)
                     if extract is not None:
-                        timestamp = extract(value, record)
+                        timestamp = extract(value)
                     if key is None:
                         raise MissingKeyError(source.topic)
                     if observe is not None:
                         chunk.mark = int(observe(timestamp, value))
                 except Exception as error:
-                    self._unreadable(context, input_, record, error)
+                    self._unreadable(context, input_, chunk.current, error)
+                    context.chunk = chunk
                     continue
                 if busy and key in busy:
-                    self._order.queue(Work(key, timestamp, timestamp <= time.watermark, input_, record, value))
+                    self._order.queue(Work(key, timestamp, timestamp <= time.watermark, input_, chunk.current, value))
                 else:
                     # TaskContext.begin, written out.
-                    context.record, context.is_late, context.mark, chunk.value = record, None, None, value
+                    context.is_late, context.mark, chunk.value = None, None, value
                     journal.key, journal.timestamp = key, timestamp
                     if only is not None:
                         only.seen = entry
@@ -283,7 +284,7 @@ class Dispatcher:
                     except (Exception, _CANCELLED) as error:
                         if context.private is not None:
                             raise
-                        self._failed(context, Work(key, timestamp, context.late, input_, record, value), error)
+                        self._failed(context, Work(key, timestamp, context.late, input_, chunk.current, value), error)
                     else:
                         if context.private is not None:
                             return None  # it was parked, and `_unpark` goes on
@@ -295,7 +296,9 @@ class Dispatcher:
                             if timers:
                                 agenda.queue(timers)
                         except DataError as error:
-                            self._failed(context, Work(key, timestamp, context.late, input_, record, value), error)
+                            self._failed(
+                                context, Work(key, timestamp, context.late, input_, chunk.current, value), error
+                            )
                     if armed:
                         faults.fault_point("handler.after")
                 if bound is not None:
@@ -351,7 +354,7 @@ class Dispatcher:
             chunk.index += 1
             try:
                 value = input_.decode(record.value)  # type: ignore[arg-type]
-                timestamp = record.timestamp if input_.extract is None else input_.extract(value, record)
+                timestamp = record.timestamp if input_.extract is None else input_.extract(value)
                 late = timestamp <= self._time.watermark
                 mark = int(channel.generator.observe(timestamp, value)) if channel is not None else MIN_TIME
                 context.begin(b"", timestamp, record, input_.source, late)

@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.engine.markers import InputMark
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
+from tidegate.logs.records import only
 from tidegate.time.clock import MIN_TIME, Clock
 from tidegate.time.progress import OutsideChannel
 
@@ -28,6 +29,11 @@ class Chunk:
         """Of the record that is being handled: what its bytes mean;"""
         self.mark = MIN_TIME
         """and the watermark that its channel's generator gave for it."""
+
+    @property
+    def current(self) -> LogRecord:
+        """The record that is being handled, or was last."""
+        return self.records[self.index - 1]
 
 
 class Input:
@@ -79,4 +85,5 @@ class Input:
         below = self._again_below
         if not records or records[0].offset >= below:
             return records
-        return [record for record in records if record.offset >= below or record.offset in self._again]
+        wanted = [record.offset >= below or record.offset in self._again for record in records]
+        return only(records, wanted)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from tidegate.engine.timers import queue_changes
 from tidegate.errors import LogError, StoreCorruptError, StoreError
 from tidegate.faults import fault_point
 from tidegate.logs.base import LogRecord, Reader, TopicPartition
+from tidegate.logs.records import only, read_columns
 from tidegate.state.base import Change, SnapshotStore, Store, StorePosition
 from tidegate.state.layout import MARKER, QUEUE, TIMER, prefix_range
 
@@ -198,7 +199,7 @@ async def _replay(
         for batch in await reader.read(max_records=_CHUNK, timeout=5.0):
             records = batch.records
             if batch.position > end:
-                records = [record for record in records if record.offset < end]
+                records = only(records, [record.offset < end for record in records])
             reached = StorePosition(last.lineage, min(batch.position, end), environment.clock.now())
             store.apply(_changes(records, store), reached)
             replayed += len(records)
@@ -206,9 +207,10 @@ async def _replay(
     return replayed
 
 
-def _changes(records: Iterable[LogRecord], store: Store) -> list[Change]:
+def _changes(records: Sequence[LogRecord], store: Store) -> list[Change]:
     """What the records mean for the store: themselves, and the queue entries that follow from timers."""
-    changes: list[Change] = [(key, record.value) for record in records if (key := record.key) is not None]
+    keys, values, _ = read_columns(records, 0, len(records))
+    changes: list[Change] = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]
     timers: dict[bytes, bytes | None] = {}
     for key, value in [change for change in changes if change[0][:1] == TIMER]:
         before = timers[key] if key in timers else store.get(key)

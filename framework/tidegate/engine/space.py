@@ -6,18 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from murmurhash2 import murmurhash2
-
 from tidegate.codecs import codec_for
+from tidegate.engine.placement import OnePlace, Placement
 from tidegate.engine.timers import TimerCells
-from tidegate.errors import MisplacedKeyError
 from tidegate.functions.service import ServiceDefinition
-from tidegate.keys import KEY_GROUPS, SEED
 from tidegate.state.base import Store
 from tidegate.state.cells import ListCells, MapCells, ValueCells
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import Default
-from tidegate.state.layout import ESCAPED, KEY_END, TIMER, group_prefixes, keyed_prefix, operator_key
+from tidegate.state.layout import TIMER, keyed_prefix, operator_key
 from tidegate.state.live import (
     Live,
     LiveAggregating,
@@ -72,8 +69,8 @@ class StateSpace:
     def _add(self, declaration: StateDeclaration) -> None:
         name, kind, store = declaration.name, declaration.kind, self._store
         if kind == "operator":
-            place = operator_key(name, 0)
-            self.cells[name] = ValueCells(store, declaration.codec, lambda _: place, largest=self._largest)
+            place = OnePlace(operator_key(name, 0))
+            self.cells[name] = ValueCells(store, declaration.codec, place, largest=self._largest)
             return
         make: Callable[..., Cells] = ValueCells if kind in _SINGLE else MapCells
         if kind == "list":
@@ -86,21 +83,8 @@ class StateSpace:
             store, declaration.codec, base, ttl=declaration.ttl, default=declaration.default, largest=self._largest
         )
 
-    def _place(self, prefix: bytes) -> Callable[[bytes], bytes]:
-        """From a key to where its values of this kind begin in the store.
-
-        Only for keys that belong in this task. Whoever sends to an outside topic chooses the partition, and a wrong
-        choice would give a key two states. Checked here, once per load, it costs next to nothing."""
-        partitions, number, topic = self._partitions, self._number, self._topic
-        groups = group_prefixes(prefix)
-
-        def place(key: bytes) -> bytes:
-            hashed = murmurhash2(key, SEED) & 0x7FFFFFFF  # `key_hash` and `keyed_key`, without the calls
-            if partitions and hashed % partitions != number:
-                raise MisplacedKeyError(topic, number, hashed % partitions, key)
-            return groups[hashed % KEY_GROUPS] + key.replace(b"\x00", ESCAPED) + KEY_END
-
-        return place
+    def _place(self, prefix: bytes) -> Placement:
+        return Placement(prefix, self._topic, self._partitions, self._number)
 
     def objects(self, journal: Journal) -> dict[str, Live]:
         return {declaration.name: self._object(declaration, journal) for declaration in self.declarations}

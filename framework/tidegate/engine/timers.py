@@ -31,7 +31,7 @@ from tidegate.state.layout import (
     unpack_due,
 )
 from tidegate.state.live import Move
-from tidegate.state.overlay import ABSENT, Entry, Journal
+from tidegate.state.overlay import ABSENT, Entry, Journal, Place
 from tidegate.time.clock import MAX_TIME, MIN_TIME, Clock, Duration, Instant, to_duration, to_instant
 
 __all__ = ("DOMAINS", "Due", "LiveTimers", "TimerCells", "TimerQueue", "queue_changes")
@@ -65,7 +65,7 @@ def queue_changes(index_key: bytes, before: bytes | None, after: bytes | None) -
 class TimerCells(MapCells):
     """The index."""
 
-    def __init__(self, store: Store, base: Callable[[bytes], bytes]) -> None:
+    def __init__(self, store: Store, base: Place) -> None:
         super().__init__(store, _codec, base)
 
     def freeze_queue(self, local: list[Change]) -> None:

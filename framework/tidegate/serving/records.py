@@ -137,14 +137,11 @@ def _event_time(topic: TopicDefinition, clock: Clock) -> Callable[[Any], int]:
 
     def time(value: Any) -> int:
         try:
-            return extract(value, _NO_RECORD)
+            return extract(value)
         except Exception as error:
             raise DataError(f"its time cannot be found: {type(error).__name__}: {error}") from error
 
     return time
-
-
-_NO_RECORD: Any = None
 
 
 def _header_values(value: Any) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import merge as merge_sorted
 from operator import itemgetter
 from typing import Any, Final
@@ -50,10 +51,10 @@ class ValueCells(Cells):
         once. What is not at hand is loaded, if handlers do look at what they get: every 16th time some of it is left
         to them, to see."""
         find = self._young.get
-        entries = [find(key) for key in keys]  # type: ignore[arg-type]
+        entries: list[Entry | None] = [*map(find, keys)]  # type: ignore[arg-type]
         if all(entries):
             return entries
-        missing = [key for key, entry in zip(keys, entries, strict=True) if entry is None and key is not None]
+        missing = list(dict.fromkeys([key for key, entry in zip(keys, entries, strict=True) if entry is None]))
         if self._left:
             self._eager, self._left = 2 * self._asked >= self._left, 0
         self._gathers += 1
@@ -61,38 +62,41 @@ class ValueCells(Cells):
             self._left, self._asked = len(missing[:_SAMPLE]), 0
             del missing[:_SAMPLE]
         if self._eager:
-            self.load(missing)
-            entries = [entry or find(key) for key, entry in zip(keys, entries, strict=True)]  # type: ignore[arg-type]
+            self.load([key for key in missing if key is not None])
+            return [*map(find, keys)]  # type: ignore[arg-type]
         return entries
 
-    def load(self, keys: Iterable[bytes]) -> None:
-        """Bring plain entries of these keys into memory, with one call of the store: that takes less than one for each.
-        What does not belong here, or cannot be read, is left out; `entry` says why, if it is looked at."""
+    def load(self, keys: Sequence[bytes]) -> None:
+        """Bring plain entries of these keys, each once, into memory, with one call of the store: that takes less than
+        one for each. What does not belong here, or cannot be read, is left out; `entry` says why, if it is looked
+        at."""
         young, old = self._young, self._old
-        wanted = dict.fromkeys(keys)
         if old:
-            known = [key for key in wanted if key in old]
-            for key in known:
-                young[key] = old.pop(key)
-                del wanted[key]
-        places = self._places(wanted)
+            young.update({key: old.pop(key) for key in keys if key in old})
+            keys = [key for key in keys if key not in young]
+        keys, places = self._places(keys)
+        found = self.store.get_many(places)
+        self.loaded += len(keys)
         decode, failures = self.codec.decode_raw, self.codec.decode_failures
-        for key, place, stored in zip(places, places.values(), self.store.get_many([*places.values()]), strict=True):
+        for key, place, stored in zip(keys, places, found, strict=True):
             try:
                 young[key] = Entry(key, place, ABSENT if stored is None else decode(stored), False)
             except failures:
                 continue
-        self.loaded += len(places)
 
-    def _places(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Where those of these keys that belong here lie in the store."""
-        base, places = self.base, dict[bytes, bytes]()
+    def _places(self, keys: Sequence[bytes]) -> tuple[Sequence[bytes], list[bytes]]:
+        """Those of these keys that belong here, and where they lie in the store."""
+        try:
+            return keys, self.base.many(keys)
+        except DataError:
+            return self._those_that_belong(keys)
+
+    def _those_that_belong(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+        places: dict[bytes, bytes] = {}
         for key in keys:
-            try:
-                places[key] = base(key)
-            except DataError:
-                continue
-        return places
+            with suppress(DataError):
+                places[key] = self.base(key)
+        return [*places], [*places.values()]
 
     def rotate(self) -> None:
         self._drop(self._old)

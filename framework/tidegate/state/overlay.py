@@ -19,8 +19,8 @@ everything when a handler finishes, so that the record at fault is found.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -30,7 +30,7 @@ from tidegate.state.base import Changes, Store
 from tidegate.state.kinds import TTL, Default
 from tidegate.state.layout import EXPIRY, parse_keyed
 
-__all__ = ("ABSENT", "OVER", "Cells", "Entry", "Journal")
+__all__ = ("ABSENT", "OVER", "Cells", "Entry", "Journal", "Place")
 
 
 class Absent(enum.Enum):
@@ -122,6 +122,14 @@ class Journal:
         self.undo.clear()
 
 
+class Place(Protocol):
+    """From a key to where its values begin in the store. DataError: it does not belong here."""
+
+    def __call__(self, key: bytes, /) -> bytes: ...
+
+    def many(self, keys: Sequence[bytes], /) -> list[bytes]: ...
+
+
 class Cells:
     """The entries of one state in one task. `ValueCells` hold one per key, `MapCells` any number."""
 
@@ -129,7 +137,7 @@ class Cells:
         self,
         store: Store,
         codec: Codec[Any],
-        base: Callable[[bytes], bytes],
+        base: Place,
         *,
         ttl: TTL | None = None,
         default: Default | None = None,

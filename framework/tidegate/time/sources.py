@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.logs.base import LogRecord
 from tidegate.time.clock import MARCH_1973, MAX_TIME, Clock, Instant, means_seconds, to_instant
 
 __all__ = ("BrokerTime", "EventTime", "Extract", "IngestionTime", "ProcessingTime", "TimeSource")
 
 logger = logging.getLogger(__name__)
 
-Extract = Callable[[Any, LogRecord], int]
-"""From the decoded value and its record to a timestamp in ms."""
+Extract = Callable[[Any], int]
+"""From the decoded value to a timestamp in ms."""
 
 
 class TimeSource:
@@ -45,13 +44,13 @@ class EventTime(TimeSource):
         if isinstance(of, str):
             name = of
 
-            def read(value: Any, _: LogRecord) -> int:
+            def read(value: Any) -> int:
                 when = value[name] if isinstance(value, dict) else getattr(value, name)
                 return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
         else:
             function = of
 
-            def read(value: Any, _: LogRecord) -> int:
+            def read(value: Any) -> int:
                 when = function(value)
                 return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
 
@@ -93,7 +92,7 @@ class IngestionTime(TimeSource):
     """When this app first read it. What its services send on keeps that time."""
 
     def extractor(self, clock: Clock, *, outside: bool) -> Extract | None:
-        return (lambda _value, _record: clock.now()) if outside else None
+        return (lambda _: clock.now()) if outside else None
 
 
 @dataclass(frozen=True)
@@ -101,4 +100,4 @@ class ProcessingTime(TimeSource):
     """When it is handled, at each service anew."""
 
     def extractor(self, clock: Clock, *, outside: bool) -> Extract | None:
-        return lambda _value, _record: clock.now()
+        return lambda _: clock.now()

@@ -35,10 +35,14 @@ class CountingStore(MemoryStore):
         return [self._data.get(key) for key in keys]
 
 
-def place(key: bytes) -> bytes:
-    if key == b"stranger":
-        raise MisplacedKeyError("events", 0, 1, key)
-    return b"\x02" + key
+class Place:
+    def __call__(self, key: bytes) -> bytes:
+        if key == b"stranger":
+            raise MisplacedKeyError("events", 0, 1, key)
+        return b"\x02" + key
+
+    def many(self, keys: Sequence[bytes]) -> list[bytes]:
+        return [self(key) for key in keys]
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def store() -> CountingStore:
 
 @pytest.fixture
 def cells(store: CountingStore) -> ValueCells:
-    return ValueCells(store, codec_for(int), place)
+    return ValueCells(store, codec_for(int), Place())
 
 
 def numbers(entries: Sequence[Entry | None]) -> list[int | None]:

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import repeat
-from operator import attrgetter
 from typing import Final
 
 from rocksdict import Rdict
@@ -34,11 +33,10 @@ from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes, scan
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
-from tidegate.logs.records import Record
+from tidegate.logs.records import Columns, Rows
 
 __all__ = ("Cleaner",)
 
-_offset: Final = attrgetter("offset")
 LONG_KEY: Final = 64
 SHARES: Final = (0.08, 0.25)
 """How much of the event loop's time a pass takes at most, unless somebody waits for it: at first, and once it falls
@@ -64,13 +62,13 @@ class _Pass:
     kept_bytes: int = 0
     removed_bytes: int = 0
 
-    def survivors(self, records: list[Record], cleaned: int | None) -> list[Record]:
+    def survivors(self, records: Rows, cleaned: int | None) -> Rows:
         """The records that stay. `cleaned`: when they were cleaned before; None: never."""
         latest = map(self.latest.get, _short_keys(records), repeat(-1))
-        survivors = [record for record, last in zip(records, latest, strict=False) if last <= record.offset]
+        stays = [last <= offset for last, offset in zip(latest, records.offsets, strict=False)]
         if cleaned is not None and cleaned + self.partition.spec.tombstone_ms <= self.now:
-            return [record for record in survivors if record.value is not None]
-        return survivors
+            stays = [stay and value is not None for stay, value in zip(stays, records.values, strict=True)]
+        return records if all(stays) else records.only(stays)
 
 
 @dataclass
@@ -83,7 +81,7 @@ class _Step:
     """When: the last of them, or now."""
     removed: list[bytes] = field(default_factory=list)
     removed_bytes: int = 0
-    kept: list[Record] = field(default_factory=list)
+    kept: Rows = field(default_factory=lambda: Rows([], [], [], [], []))
     dropped: int = 0
 
 
@@ -121,7 +119,7 @@ class Cleaner:
                     position = offset_of(key)
                     break
                 records = decode_block(packed).records
-                work.latest.update(zip(_short_keys(records), map(_offset, records), strict=False))
+                work.latest.update(zip(_short_keys(records), records.offsets, strict=False))
                 read += len(records)
             work.end = position
             work.dirty += read
@@ -156,7 +154,7 @@ class Cleaner:
             else:
                 step.removed.append(key)
                 step.removed_bytes += len(packed)
-                step.kept += kept
+                step.kept.extend(kept)
                 step.dropped += len(block.records) - len(kept)
                 step.cleaned = max(step.cleaned, block.appended)
         return step, end
@@ -164,9 +162,9 @@ class Cleaner:
     async def _write(self, work: _Pass, step: _Step) -> None:
         """Put the records back in full blocks, if that is better than what there was."""
         work.kept += len(step.kept)
-        records = [(record.key, record.value, record.timestamp, record.headers) for record in step.kept]
-        offsets = [record.offset for record in step.kept]
-        blocks = list(encode_blocks(records, offsets, step.cleaned, self._options))
+        kept = step.kept
+        records = Columns(kept.keys, kept.values, kept.timestamps, each=kept.headers if any(kept.headers) else None)
+        blocks = list(encode_blocks(records, kept.offsets, step.cleaned, self._options))
         if not step.dropped and len(blocks) >= len(step.removed):
             work.kept_bytes += step.removed_bytes
             return
@@ -202,9 +200,9 @@ class Cleaner:
         await asyncio.sleep(0 if work.at_once else busy * (1 / share - 1))
 
 
-def _short_keys(records: list[Record]) -> list[bytes]:
+def _short_keys(records: Rows) -> list[bytes]:
     """Something that stands for each key and is not long, so that memory stays bounded."""
-    keys = [record.key or b"" for record in records]
+    keys = [key or b"" for key in records.keys]
     if max(map(len, keys), default=0) <= LONG_KEY:
         return keys
     return [key if len(key) <= LONG_KEY else blake2b(key, digest_size=32).digest() for key in keys]

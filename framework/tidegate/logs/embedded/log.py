@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -33,7 +33,7 @@ from tidegate.logs.embedded.recovery import check_format, load_partitions, load_
 from tidegate.logs.embedded.trimming import trim
 from tidegate.logs.embedded.writer import EmbeddedWriter
 from tidegate.logs.reading import LocalReader, Wakeups
-from tidegate.logs.records import Record
+from tidegate.logs.records import Rows
 
 __all__ = ("EmbeddedLog",)
 
@@ -202,7 +202,7 @@ class EmbeddedLog:
         row = self.partition(source).row
         return row.start, row.end
 
-    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Sequence[Record], int]:
+    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Rows, int]:
         partition = self.partition(source)
         database = self.database
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import load_topics
 from tidegate.logs.observing import Worker
 from tidegate.logs.reading import LocalReader, Wakeups
-from tidegate.logs.records import Record
+from tidegate.logs.records import Rows
 
 __all__ = ("LogObserver", "ObservingReader")
 
@@ -101,7 +101,7 @@ class LogObserver:
             raise UnknownTopicError(str(source) if source.topic in self._topics else source.topic, self._topics)
         return row.start, row.end
 
-    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Sequence[Record], int]:
+    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Rows, int]:
         blocks = prefix_of(b"b", self._topics[source.topic].topic_id, source.partition)
         return fetch(self._open(), blocks, position, self._rows[source].end, limit)
 

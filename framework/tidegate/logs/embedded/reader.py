@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from operator import attrgetter
 from typing import Final
 
 from rocksdict import Rdict, RdictIter
 
 from tidegate.logs.embedded.blocks import block_key, decode_block, offset_of
-from tidegate.logs.records import Record
+from tidegate.logs.records import Rows
 
 __all__ = ("fetch",)
 
 FETCH_BYTES: Final = 1 << 20
 """How much is fetched of a partition at a time, as it is stored."""
 
-_offset = attrgetter("offset")
 
-
-def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -> tuple[Sequence[Record], int]:
+def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -> tuple[Rows, int]:
     """Records of the partition with this prefix from `position` to `end`, whole blocks until there are `limit`, or
     enough bytes.
 
@@ -35,24 +31,24 @@ def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -
             return records, base
         packed = iterator.value()
         size += len(packed)
-        records += decode_block(packed).records
+        records.extend(decode_block(packed).records)
         iterator.next()
     else:
         iterator.status()  # raises if it is an error that ended it
     return records, end
 
 
-def _seek(iterator: RdictIter, blocks: bytes, position: int) -> list[Record]:
+def _seek(iterator: RdictIter, blocks: bytes, position: int) -> Rows:
     """Stand at the first block after `position`; return the records of the one that `position` lies inside, if any."""
     target = block_key(blocks, position)
     iterator.seek(target)
     if iterator.valid() and iterator.key() == target:
-        return []
+        return Rows([], [], [], [], [])
     iterator.seek_for_prev(target)
     if not iterator.valid() or not iterator.key().startswith(blocks):
         iterator.status()
         iterator.seek(target)
-        return []
+        return Rows([], [], [], [], [])
     records = decode_block(iterator.value()).records
     iterator.next()
-    return records[bisect_left(records, position, key=_offset) :]
+    return records[bisect_left(records.offsets, position) :]

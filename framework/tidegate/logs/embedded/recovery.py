@@ -12,6 +12,7 @@ from tidegate.logs.base import TopicPartition
 from tidegate.logs.embedded.blocks import (
     FORMAT,
     FORMAT_KEY,
+    READABLE,
     Segment,
     TopicRow,
     after,
@@ -31,13 +32,13 @@ __all__ = ("check_format", "load_partitions", "load_topics")
 
 def check_format(database: Rdict, directory: Path) -> None:
     version = database.get(FORMAT_KEY)
-    if version is None:
-        database.put(FORMAT_KEY, FORMAT)
-    elif version != FORMAT:
+    if version is not None and version not in READABLE:
         raise LogUnavailableError(
-            f"the log in {directory} has format {version!r}, this version of Tidegate reads {FORMAT!r}. "
+            f"the log in {directory} has format {version!r}, this version of Tidegate reads up to {FORMAT!r}. "
             f"Use the version that wrote it, or another directory (--data DIR)."
         )
+    if version != FORMAT:
+        database.put(FORMAT_KEY, FORMAT)
 
 
 def load_topics(database: Rdict) -> dict[str, TopicRow]:
@@ -69,5 +70,5 @@ def _count_tail(database: Rdict, partition: Partition) -> None:
     tail = scan(database, block_key(partition.blocks, partition.row.end), after(partition.blocks))
     for _, packed in tail:
         block = decode_block(packed)
-        end = block.records[-1].offset + 2  # its transaction has burnt an offset
+        end = block.records.offsets[-1] + 2  # its transaction has burnt an offset
         partition.commit(Touch(partition, end, len(block.records), len(packed), block.appended))

@@ -13,7 +13,7 @@ from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition, Touch
-from tidegate.logs.records import check_keys, check_size
+from tidegate.logs.records import Columns, check_keys, check_size
 
 __all__ = ("EmbeddedWriter", "Owner")
 
@@ -93,7 +93,7 @@ class _Transaction:
         if partition.spec.append_time:
             new = [(key, value, self._now, headers) for key, value, _, headers in new]
         offsets, size = range(partition.next, partition.next + len(new)), 0
-        for first, part, block in encode_blocks(new, offsets, self._now, self._log.options):
+        for first, part, block in encode_blocks(Columns.of(new), offsets, self._now, self._log.options):
             if len(part) == 1:
                 check_size(partition.source.topic, part[0], self._log.options.max_record_bytes)
             self.changes.put(block_key(partition.blocks, first), block)
