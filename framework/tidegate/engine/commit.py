@@ -39,7 +39,7 @@ class Frozen:
     changes: Changes
     local: list[Change]
     """For the store only: what follows from the changes."""
-    outputs: dict[TopicPartition, list[NewRecord]]
+    outputs: dict[TopicPartition, Columns]
     marker: CommitMarker
     progress: Progress | None
     notices: list[NewRecord]

@@ -23,7 +23,7 @@ from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.cells import PrivateCells
-from tidegate.state.live import Live, Single, only_simple
+from tidegate.state.live import LentValue, Live, LiveValue, Single, only_simple
 from tidegate.state.operator import LiveOperator
 from tidegate.state.overlay import OVER, Cells, Entry, Journal
 from tidegate.time.clock import Clock, Instant, to_instant
@@ -95,6 +95,8 @@ class TaskContext(Context):
         self.bound: Bound | None = None
         if definition.forward is None:
             self.bound = definition.bind(self._objects, opened)
+        self.lent = self._lendable()
+        """What handlers get instead of their state, if that is a plain value and all they have."""
         self.private: dict[Cells, PrivateCells] | None = None
         self._parted_in = stamp.headers
         # The current record.
@@ -111,6 +113,12 @@ class TaskContext(Context):
         """The message that is being handled, if it is one;"""
         self.answer: bytes | None = None
         """and what was replied to it."""
+
+    def _lendable(self) -> LentValue | None:
+        only, _ = self.only_state
+        if self.mutable or self.bound is None or type(only) is not LiveValue or self.bound.states != (only,):
+            return None
+        return LentValue(only)
 
     # -- for the engine ----------------------------------------------------------------------------------------------
     def begin(
@@ -205,8 +213,8 @@ class TaskContext(Context):
         self.journal.settle()
 
     def _stamped(self, emitted: Emitted) -> Emitted:
-        target, (key, value, timestamp, headers) = emitted
-        return target, (key, value, timestamp, (*headers[:-1], *self.stamp.headers))
+        target, key, value, timestamp, headers = emitted
+        return target, key, value, timestamp, (*headers[:-1], *self.stamp.headers)
 
     def _leave(self) -> None:
         """Back to the shared cells."""
@@ -305,7 +313,7 @@ class TaskContext(Context):
             if journal.key is OVER:
                 raise HandlerOverError
             self.mark = len(emitted)
-        emitted.append((target, (key_bytes, raw, when, stamp)))
+        emitted.append((target, key_bytes, raw, when, stamp))
 
     def _place(
         self, output: Output, value: Any, raw: bytes, key: Any, timestamp: Instant | None, headers: Headers
@@ -362,7 +370,7 @@ class TaskContext(Context):
             if self.journal.key is OVER:
                 raise HandlerOverError
             self.mark = len(self.emitted)
-        self.emitted.append((target, record))
+        self.emitted.append((target, *record))
 
     def state(self, name: str) -> Any:
         """A state of the current key, by its name."""
@@ -380,7 +388,7 @@ class TaskContext(Context):
         headers = (*own_headers(record), (ORIGIN_HEADER, where), *self.stamp.headers)
         check_size(output.topic.name, (key_bytes, record.value, 0, headers), output.limit)
         target = output.sources[output.place(key_bytes)]
-        self.emitted.append((target, (key_bytes, record.value, self.journal.timestamp, headers)))
+        self.emitted.append((target, key_bytes, record.value, self.journal.timestamp, headers))
 
 
 def own_headers(record: LogRecord) -> Headers:

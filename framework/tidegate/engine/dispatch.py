@@ -33,6 +33,7 @@ from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, Missing
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
 from tidegate.logs.records import read_columns
+from tidegate.state.overlay import ABSENT
 from tidegate.time.clock import MIN_TIME, Clock
 from tidegate.time.progress import OutsideChannel, TaskTime
 
@@ -204,11 +205,19 @@ class Dispatcher:
 
     def _drive(self, runner: Runner, context: TaskContext, chunk: Chunk, deadline: float) -> bool | None:
         """Handle the chunk's records until there are other things to do. False: one has suspended."""
-        loop = self._records(context, chunk, deadline)
+        loop, lent = self._records(context, chunk, deadline), context.lent
+        if lent is not None:
+            lent.lend()
         try:
             yielded = loop.send(None)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        except BaseException as error:
+            if lent is not None:
+                lent.end()
+            if isinstance(error, StopIteration):
+                return error.value  # type: ignore[no-any-return]
+            raise
+        if lent is not None:
+            lent.suspend(context.journal)
         input_, record, journal = chunk.input, chunk.current, context.journal
         context.hold(record)
         work = Work(journal.key, journal.timestamp, context.late, input_, record, chunk.value)
@@ -237,6 +246,9 @@ class Dispatcher:
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
         only, cells = context.only_state
+        lent, before = context.lent, ABSENT
+        exact = None if only is None else only.exact
+        given: Any = state
         context.chunk, context.source, context.fired = chunk, source, None
         armed, stride = faults.armed, self._stride
         value: Any = None
@@ -273,6 +285,11 @@ class Dispatcher:
                     else:
                         for part in parts:
                             part.seen = None
+                    if lent is not None:
+                        if entry is not None and (before := entry.value) is not ABSENT:
+                            given, lent.value = lent, before
+                        else:
+                            given, lent.value = state, ABSENT
                     if armed:
                         faults.fault_point("handler.before")
                     try:
@@ -280,7 +297,7 @@ class Dispatcher:
                         if state is None:
                             await process(context, value, *states)
                         else:
-                            await process(context, value, state)
+                            await process(context, value, given)
                     except (Exception, _CANCELLED) as error:
                         if context.private is not None:
                             raise
@@ -289,7 +306,18 @@ class Dispatcher:
                         if context.private is not None:
                             return None  # it was parked, and `_unpark` goes on
                         try:
-                            if mutable:
+                            if lent is not None and given is lent:
+                                # `LiveValue.value`, written out.
+                                if (after := lent.value) is not before:
+                                    if type(after) is exact:
+                                        entry.value = after
+                                        if not entry.dirty:
+                                            entry.dirty = True
+                                            cells.dirty.append(entry)
+                                    else:
+                                        only.put(after)
+                                        undo.clear()
+                            elif mutable:
                                 journal.settle()
                             elif undo:
                                 undo.clear()

@@ -89,7 +89,7 @@ class FailureHandling:
         timestamp = work.record.timestamp if work.record is not None else work.timestamp
         target = TopicPartition(topic.name, topic.partition_for(key or b""))
         headers = (*dead_letter_headers(work, error), *self._stamp.headers)
-        return target, (key, value, timestamp, headers)
+        return target, key, value, timestamp, headers
 
 
 def dead_letter_headers(work: Work, error: BaseException) -> Headers:

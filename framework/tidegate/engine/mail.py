@@ -29,14 +29,14 @@ from tidegate.engine.letters import (
     read_letter,
     reply_headers,
 )
-from tidegate.engine.outputs import Emitted, Output
+from tidegate.engine.outputs import Output
 from tidegate.engine.work import Work
 from tidegate.errors import RejectedError, UnknownMessageError, UnknownNameError, UsageError
 from tidegate.functions.messages import the_one_for
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import encode_key
-from tidegate.logs.base import Headers, LogRecord, TopicPartition
+from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.kinds import MapState
 
@@ -65,7 +65,9 @@ class Mail:
         """A reply was written that somebody waits for, and is not committed yet."""
 
     # -- what others are told ----------------------------------------------------------------------------------------
-    def told(self, service: str, key: Any, message: Any, timestamp: int, headers: Headers) -> Emitted:
+    def told(
+        self, service: str, key: Any, message: Any, timestamp: int, headers: Headers
+    ) -> tuple[TopicPartition, NewRecord]:
         output = self._outputs.get(service) or self._output(service)
         messages = self._services[service].messages
         definition = the_one_for(service, messages, message)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
-from tidegate.logs.base import NewRecord, TopicPartition
+from tidegate.logs.base import Headers, NewRecord, TopicPartition
+from tidegate.logs.records import Columns
 
 __all__ = ("Emitted", "Output", "group", "outputs_by_name")
 
-Emitted = tuple[TopicPartition, NewRecord]
-"""A target and a record for it."""
+Emitted = tuple[TopicPartition, bytes | None, bytes | None, int, Headers]
+"""A target and a NewRecord for it, in one: there is one for each record that a handler emits."""
 
 
 class Output:
@@ -47,12 +48,15 @@ def _beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> 
     return number if alike else None
 
 
-def group(emitted: Iterable[Emitted]) -> dict[TopicPartition, list[NewRecord]]:
+def group(emitted: Sequence[Emitted]) -> dict[TopicPartition, Columns]:
     """By target, each in the order in which it was emitted."""
+    if not emitted:
+        return {}
+    targets, keys, values, times, headers = zip(*emitted, strict=True)
+    first = targets[0]
+    if targets.count(first) == len(targets):
+        return {first: Columns.sharing(keys, values, times, headers)}
     grouped: dict[TopicPartition, list[NewRecord]] = {}
-    for target, record in emitted:
-        if target in grouped:
-            grouped[target].append(record)
-        else:
-            grouped[target] = [record]
-    return grouped
+    for target, *record in emitted:
+        grouped.setdefault(target, []).append(tuple(record))  # type: ignore[arg-type]
+    return {target: Columns.of(records) for target, records in grouped.items()}

@@ -125,9 +125,19 @@ class Columns(Sequence[NewRecord]):
     def of(cls, records: Sequence[NewRecord]) -> Columns:
         if isinstance(records, Columns):
             return records
-        keys, values, times, headers = zip(*records, strict=True) if records else ((), (), (), ())
-        if headers.count(headers[0] if headers else ()) == len(headers):
-            return cls(keys, values, times, headers[0] if headers else ())
+        return cls.sharing(*zip(*records, strict=True)) if records else cls((), (), ())
+
+    @classmethod
+    def sharing(
+        cls,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        times: Sequence[int],
+        headers: Sequence[Headers],
+    ) -> Columns:
+        """At least one record; headers that all have are kept once."""
+        if headers.count(headers[0]) == len(headers):
+            return cls(keys, values, times, headers[0])
         return cls(keys, values, times, each=headers)
 
     def __len__(self) -> int:

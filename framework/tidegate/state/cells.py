@@ -63,7 +63,7 @@ class ValueCells(Cells):
             del missing[:_SAMPLE]
         if self._eager:
             self.load([key for key in missing if key is not None])
-            return [*map(find, keys)]  # type: ignore[arg-type]
+            return [entry or find(key) for key, entry in zip(keys, entries, strict=True)]  # type: ignore[arg-type]
         return entries
 
     def load(self, keys: Sequence[bytes]) -> None:
