@@ -323,6 +323,8 @@ class Task:
             return True
         if self._mail.awaited and monotonic - self._last_commit >= soonest:
             return True
+        if self.timekeeper.finished and self.uncommitted and not (self.dispatcher.ready or self.dispatcher.unfinished):
+            return True  # a bounded run is at its end here: others wait for this commit
         return monotonic - self._last_commit >= interval and (self.uncommitted or self._expiry.due(monotonic))
 
     @property
