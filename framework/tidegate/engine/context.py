@@ -57,6 +57,40 @@ class Stamp:
 class TaskContext(Context):
     """See the module. The engine sets the attributes of the current record directly: it does so for every one."""
 
+    __slots__ = (
+        "_clock",
+        "_default",
+        "_definition",
+        "_info",
+        "_live",
+        "_objects",
+        "_outputs",
+        "_parted_in",
+        "_record",
+        "_shared_emitted",
+        "_time",
+        "_timers",
+        "_witness",
+        "answer",
+        "bound",
+        "chunk",
+        "emitted",
+        "fired",
+        "is_late",
+        "journal",
+        "lent",
+        "letter",
+        "mail",
+        "mark",
+        "mutable",
+        "only_state",
+        "parts",
+        "private",
+        "source",
+        "stamp",
+        "timers_set",
+    )
+
     def __init__(
         self,
         definition: ServiceDefinition,

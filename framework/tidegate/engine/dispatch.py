@@ -41,8 +41,10 @@ __all__ = ("Dispatcher",)
 
 _CANCELLED: Final = asyncio.CancelledError
 _NONE: Final = repeat(None)
-_STRETCH: Final = 128
+_STRETCH: Final = 512
 """For how many records the state is looked up at once, at most."""
+_LEAST: Final = 16
+"""And at least."""
 
 
 class Dispatcher:
@@ -70,8 +72,8 @@ class Dispatcher:
         self._parked = 0
         self._stride = 16
         """After how many records to look at the clock."""
-        self._stretch = 16
-        """For how many records to look the state up at once: no more than will be handled without a break."""
+        self._pace = 0.0
+        """Records per second, as of late. State is looked up for as many as will be handled without a break."""
         self.buffered = 0
         """Records that were read and not yet taken up."""
         self.handled = 0
@@ -220,7 +222,8 @@ class Dispatcher:
             lent.suspend(context.journal)
         input_, record, journal = chunk.input, chunk.current, context.journal
         context.hold(record)
-        work = Work(journal.key, journal.timestamp, context.late, input_, record, chunk.value)
+        value = input_.decode(record.value)  # type: ignore[arg-type]  # again: it is as it was before the handler
+        work = Work(journal.key, journal.timestamp, context.late, input_, record, value)
         self._park(runner, context, loop, yielded, work)
         self._observe(input_.channel, journal.timestamp, chunk.mark)
         return False
@@ -254,14 +257,14 @@ class Dispatcher:
         value: Any = None
         rows: Iterator[tuple[Any, Any, int, Any]] = iter(())
         gathered = index
-        while index < count:
+        while (index := chunk.index) < count:
             if index >= gathered:
-                keys, raws, timestamps = read_columns(records, index, index + self._stretch)
+                soon = int((deadline - perf_counter()) * self._pace)
+                gathered = min(count, index + max(_LEAST, min(_STRETCH, soon)))
+                keys, raws, timestamps = read_columns(records, index, gathered)
                 entries = _NONE if cells is None else cells.gather(keys)
-                rows, gathered = zip(keys, raws, timestamps, entries, strict=False), index + len(keys)
+                rows = zip(keys, chunk.follow(raws, gathered), timestamps, entries, strict=False)
             for key, raw, timestamp, entry in islice(rows, stride):
-                index += 1
-                chunk.index = index
                 try:
                     value = decode(raw)
                     if extract is not None:
@@ -278,7 +281,7 @@ class Dispatcher:
                     self._order.queue(Work(key, timestamp, timestamp <= time.watermark, input_, chunk.current, value))
                 else:
                     # TaskContext.begin, written out.
-                    context.is_late, context.mark, chunk.value = None, None, value
+                    context.is_late = context.mark = None
                     journal.key, journal.timestamp = key, timestamp
                     if only is not None:
                         only.seen = entry
@@ -306,7 +309,7 @@ class Dispatcher:
                         if context.private is not None:
                             return None  # it was parked, and `_unpark` goes on
                         try:
-                            if lent is not None and given is lent:
+                            if lent is not None and only is not None and cells is not None and given is lent:
                                 # `LiveValue.value`, written out.
                                 if (after := lent.value) is not before:
                                     if type(after) is exact:
@@ -367,8 +370,8 @@ class Dispatcher:
         elif taken:
             chunk.input.position = chunk.records[index - 1].offset + 1
         if taken:
-            self._stride = max(1, min(64, int(0.0002 * taken / max(seconds, 1e-7))))
-            self._stretch = min(_STRETCH, 16 + 2 * taken)
+            self._pace = taken / max(seconds, 1e-7)
+            self._stride = max(1, min(64, int(0.0002 * self._pace)))
         if not chunk.input.catching_up:
             self._agenda.caught_up(chunk.input)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
+from typing import Any, Final, TypeVar
 
 from tidegate.engine.markers import InputMark
 from tidegate.functions.topics import TopicDefinition
@@ -14,21 +15,39 @@ from tidegate.time.progress import OutsideChannel
 
 __all__ = ("Chunk", "Input")
 
+T = TypeVar("T")
+
+_NOTHING: Final[list[Any]] = []
+
 
 class Chunk:
     """Records that were read and are being handled, from `index` on."""
 
-    __slots__ = ("epoch", "index", "input", "mark", "position", "records", "value")
+    __slots__ = ("_rest", "_upto", "epoch", "input", "mark", "position", "records")
 
     def __init__(self, input_: Input, records: Sequence[LogRecord], position: int, epoch: int = 0) -> None:
         self.input, self.records, self.position = input_, records, position
         self.epoch = epoch
         """The task must be in this one, or a later one, before it handles any of them."""
         self.index = 0
-        self.value: Any = None
-        """Of the record that is being handled: what its bytes mean;"""
         self.mark = MIN_TIME
-        """and the watermark that its channel's generator gave for it."""
+        """Of the record that is being handled: the watermark that its channel's generator gave for it."""
+
+    @property
+    def index(self) -> int:
+        """How many of them were taken up."""
+        return self._upto - length_hint(self._rest)
+
+    @index.setter
+    def index(self, index: int) -> None:
+        self._upto, self._rest = index, iter(_NOTHING)
+
+    def follow(self, values: list[T], upto: int) -> Iterator[T]:
+        """These are of the records up to this index: whoever goes over them takes those up. That costs nothing for each
+        record, since the iterator itself knows how many are left."""
+        rest = iter(values)
+        self._upto, self._rest = upto, rest
+        return rest
 
     @property
     def current(self) -> LogRecord:
