@@ -330,29 +330,30 @@ class TaskContext(Context):
         except output.codec.encode_failures as error:
             raise encode_error(output.codec, value, error) from error
         journal, witness, target = self.journal, self._witness, output.beside
-        key_bytes, when = journal.key, journal.timestamp
-        stamp: Headers = self.stamp.headers
+        own = journal.key
         if (
-            key is not None
-            or timestamp is not None
-            or headers
-            or target is None
-            or witness is None
-            or witness.seen is None
-            or len(raw) + len(key_bytes) > output.large
+            key is None
+            and timestamp is None
+            and not headers
+            and target is not None
+            and witness is not None
+            and witness.seen is not None
+            and len(raw) + len(own) <= output.large
         ):
-            target, key_bytes, when, stamp = self._place(output, value, raw, key, timestamp, headers)
+            record: Emitted = (target, own, raw, journal.timestamp, self.stamp.headers)
+        else:
+            record = self._place(output, value, raw, key, timestamp, headers)
         emitted = self.emitted
         if self.mark is None:
-            if journal.key is OVER:
+            if own is OVER:
                 raise HandlerOverError
             self.mark = len(emitted)
-        emitted.append((target, key_bytes, raw, when, stamp))
+        emitted.append(record)
 
     def _place(
         self, output: Output, value: Any, raw: bytes, key: Any, timestamp: Instant | None, headers: Headers
-    ) -> tuple[TopicPartition, bytes, int, Headers]:
-        """Where a record goes, its key, its time and all its headers, if that is not as plain as in `emit`."""
+    ) -> Emitted:
+        """A record and where it goes, if that is not as plain as in `emit`."""
         journal, target = self.journal, None
         if key is not None:
             key_bytes = encode_key(key)
@@ -369,7 +370,7 @@ class TaskContext(Context):
             check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
         if target is None:
             target = output.sources[output.place(key_bytes)]
-        return target, key_bytes, when, stamp
+        return target, key_bytes, raw, when, stamp
 
     def tell(
         self,

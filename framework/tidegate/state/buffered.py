@@ -80,7 +80,8 @@ class BufferedStore:
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         with self._lock:
-            self._pass_on_all()
+            if self._passing or len(self._fresh) > self._piece:
+                self._pass_on_all()
             newer = self._fresh.between(start, end) if self._fresh else []
             below = self._below.scan(start, end)
         return merged(below, newer) if newer else below

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import merge as merge_sorted
+from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -54,16 +55,20 @@ class ValueCells(Cells):
         entries: list[Entry | None] = [*map(find, keys)]  # type: ignore[arg-type]
         if all(entries):
             return entries
-        missing = list(dict.fromkeys([key for key, entry in zip(keys, entries, strict=True) if entry is None]))
+        gaps = [index for index, entry in enumerate(entries) if entry is None]
+        missing = dict.fromkeys([key for index in gaps if (key := keys[index]) is not None])
         if self._left:
             self._eager, self._left = 2 * self._asked >= self._left, 0
         self._gathers += 1
         if self._gathers % 16 == 1:
-            self._left, self._asked = len(missing[:_SAMPLE]), 0
-            del missing[:_SAMPLE]
+            sample = [*islice(missing, _SAMPLE)]
+            self._left, self._asked = len(sample), 0
+            for key in sample:
+                del missing[key]
         if self._eager:
-            self.load([key for key in missing if key is not None])
-            return [entry or find(key) for key, entry in zip(keys, entries, strict=True)]  # type: ignore[arg-type]
+            self.load([*missing])
+            for index in gaps:
+                entries[index] = find(keys[index])  # type: ignore[arg-type]
         return entries
 
     def load(self, keys: Sequence[bytes]) -> None:

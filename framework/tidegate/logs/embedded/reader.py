@@ -31,7 +31,11 @@ def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -
             return records, base
         packed = iterator.value()
         size += len(packed)
-        records.extend(decode_block(packed).records)
+        found = decode_block(packed).records
+        if len(records):
+            records.extend(found)
+        else:
+            records = found
         iterator.next()
     else:
         iterator.status()  # raises if it is an error that ended it
