@@ -41,6 +41,7 @@ __all__ = ("Dispatcher",)
 
 _CANCELLED: Final = asyncio.CancelledError
 _NONE: Final = repeat(None)
+_NOBODY: Final = object()
 _STRETCH: Final = 512
 """For how many records the state is looked up at once, at most."""
 _LEAST: Final = 16
@@ -249,9 +250,12 @@ class Dispatcher:
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
         only, cells = context.only_state
-        lent, before = context.lent, ABSENT
-        exact = None if only is None else only.exact
+        lent: Any = context.lent
+        lending: Any = lent or _NOBODY
+        exact, before = None if only is None else only.exact, ABSENT
         given: Any = state
+        dirty: Any = None if cells is None else cells.dirty
+        between = 0 if cells is None else cells.stretch
         context.chunk, context.source, context.fired = chunk, source, None
         armed, stride = faults.armed, self._stride
         value: Any = None
@@ -283,16 +287,17 @@ class Dispatcher:
                     # TaskContext.begin, written out.
                     context.is_late = context.mark = None
                     journal.key, journal.timestamp = key, timestamp
-                    if only is not None:
-                        only.seen = entry
-                    else:
-                        for part in parts:
-                            part.seen = None
                     if lent is not None:
+                        only.seen = entry  # type: ignore[union-attr]
                         if entry is not None and (before := entry.value) is not ABSENT:
                             given, lent.value = lent, before
                         else:
                             given, lent.value = state, ABSENT
+                    elif only is not None:
+                        only.seen = entry
+                    else:
+                        for part in parts:
+                            part.seen = None
                     if armed:
                         faults.fault_point("handler.before")
                     try:
@@ -309,16 +314,16 @@ class Dispatcher:
                         if context.private is not None:
                             return None  # it was parked, and `_unpark` goes on
                         try:
-                            if lent is not None and only is not None and cells is not None and given is lent:
+                            if given is lending:
                                 # `LiveValue.value`, written out.
                                 if (after := lent.value) is not before:
                                     if type(after) is exact:
                                         entry.value = after
-                                        if not entry.dirty:
-                                            entry.dirty = True
-                                            cells.dirty.append(entry)
+                                        if entry.changed != between:
+                                            entry.changed = between
+                                            dirty.append(entry)
                                     else:
-                                        only.put(after)
+                                        lent.live.put(after)
                                         undo.clear()
                             elif mutable:
                                 journal.settle()

@@ -85,7 +85,7 @@ class ValueCells(Cells):
         decode, failures = self.codec.decode_raw, self.codec.decode_failures
         for key, place, stored in zip(keys, places, found, strict=True):
             try:
-                young[key] = Entry(key, place, ABSENT if stored is None else decode(stored), False)
+                young[key] = Entry(key, place, ABSENT if stored is None else decode(stored), 0)
             except failures:
                 continue
 
@@ -191,7 +191,7 @@ class PrivateCells(MapCells):
 
     def _copy(self, entry: Entry) -> Entry:
         value = self.decode(entry.raw) if self.mutable else entry.value
-        return Entry(entry.key, entry.store_key, value, False, entry.sub, entry.raw, entry.expires)
+        return Entry(entry.key, entry.store_key, value, 0, entry.sub, entry.raw, entry.expires)
 
     def subkeys(self, key: bytes) -> Iterator[tuple[bytes, bytes | None]]:
         assert isinstance(self.shared, MapCells)  # noqa: S101  only maps and lists ask
@@ -200,7 +200,7 @@ class PrivateCells(MapCells):
     def take_over(self, entry: Entry) -> Entry:
         """A copy of a shared entry as the handler left it, to be taken before the shared one is rolled back."""
         mine = self.slot(entry.key)[entry.sub] = Entry(
-            entry.key, entry.store_key, entry.value, False, entry.sub, entry.raw, entry.expires
+            entry.key, entry.store_key, entry.value, 0, entry.sub, entry.raw, entry.expires
         )
         mine.made = entry.made
         return mine

@@ -128,9 +128,10 @@ class LiveValue(Single, ValueState[T], Generic[T]):
         entry = self.seen or self._enter()
         self._journal.undo.append((entry, entry.value, 0, self.cells))
         entry.value = value
-        if not entry.dirty:
-            entry.dirty = True
-            self.cells.dirty.append(entry)
+        cells = self.cells
+        if entry.changed != cells.stretch:
+            entry.changed = cells.stretch
+            cells.dirty.append(entry)
 
     @property
     def exists(self) -> bool:

@@ -52,7 +52,8 @@ class _Hot(Struct, eq=False, gc=False):
     key: bytes
     store_key: bytes
     value: Any
-    dirty: bool
+    changed: int
+    """In which stretch between two commits it was last changed: see `Cells.stretch`. 0: never."""
 
 
 class Entry(_Hot, eq=False, gc=False):
@@ -151,7 +152,9 @@ class Cells:
         self.plain = codec.immutable and ttl is None and not self._sized
         """Neither changes in place nor expires, and is small: the short way is enough."""
         self.dirty: list[Entry] = []
-        """Changed since the last commit; each once, as its own flag says."""
+        """Changed since the last commit; each once, as its own `changed` says."""
+        self.stretch = 1
+        """Grows with every commit."""
         self.loaded = 0
         """How many entries came into memory since the last rotation."""
         self._swept_to = b""
@@ -165,11 +168,11 @@ class Cells:
     def _load(self, key: bytes, sub: bytes, store_key: bytes, stored: bytes | None) -> Entry:
         self.loaded += 1
         if stored is None:
-            return Entry(key, store_key, ABSENT, False, sub)
+            return Entry(key, store_key, ABSENT, 0, sub)
         expires = 0
         if self.ttl is not None:
             (expires,), stored = EXPIRY.unpack_from(stored), stored[8:]
-        return Entry(key, store_key, self.codec.decode(stored), False, sub, stored if self.mutable else None, expires)
+        return Entry(key, store_key, self.codec.decode(stored), 0, sub, stored if self.mutable else None, expires)
 
     def decode(self, raw: bytes | None) -> Any:
         return ABSENT if raw is None else self.codec.decode(raw)
@@ -193,8 +196,8 @@ class Cells:
 
     def mark(self, entry: Entry) -> None:
         """It differs from what was committed."""
-        if not entry.dirty:
-            entry.dirty = True
+        if entry.changed != self.stretch:
+            entry.changed = self.stretch
             self.dirty.append(entry)
 
     def present(self, entry: Entry) -> bool:
@@ -219,8 +222,8 @@ class Cells:
             self._check_size(entry, len(value))
         self._remember(entry, journal)
         entry.value, entry.made = value, None
-        if not entry.dirty:
-            entry.dirty = True
+        if entry.changed != self.stretch:
+            entry.changed = self.stretch
             self.dirty.append(entry)
         if self.ttl is not None:
             entry.expires = journal.time(self.ttl) + self.ttl.ms
@@ -259,9 +262,8 @@ class Cells:
         """Fix what is dirty as the contents of a commit."""
         changes.values += self._plain_values() if self.plain else [self._stored(entry) for entry in self.dirty]
         changes.places += [entry.store_key for entry in self.dirty]
-        for entry in self.dirty:
-            entry.dirty = False
         self.dirty = []
+        self.stretch += 1
 
     def _plain_values(self) -> list[bytes | None]:
         """Without a call of ours for each; one that cannot be encoded is looked for the slow way."""
