@@ -310,13 +310,18 @@ class Dispatcher:
                         if context.private is not None:
                             raise
                         self._failed(context, Work(key, timestamp, context.late, input_, chunk.current, value), error)
+                        if lent is not None:
+                            lent.lend()
                     else:
                         if context.private is not None:
                             return None  # it was parked, and `_unpark` goes on
                         try:
                             if given is lending:
                                 # `LiveValue.value`, written out.
-                                if (after := lent.value) is not before:
+                                if undo:
+                                    undo.clear()
+                                    lent.lend()  # it was cleared
+                                elif (after := lent.value) is not before:
                                     if type(after) is exact:
                                         entry.value = after
                                         if entry.changed != between:

@@ -53,7 +53,8 @@ class State(ABC):
 class ValueState(State, Generic[T]):
     """One value per key.
 
-    `value` is the default (see `Default`), or None, until it is set. None is the same as nothing: setting it clears.
+    `value` is the default (see `Default`), or None, until it is set. None is the same as nothing: setting it clears. To
+    forget a value that has a default, `clear()` it: what is set to None may read as None until the handler ends.
     """
 
     __slots__ = ()

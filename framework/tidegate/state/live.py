@@ -157,11 +157,13 @@ class LentValue(ValueState[Any]):
         self.__class__ = LentValue
 
     def end(self) -> None:
-        """They have passed through. Whoever still holds this sees what the live value says: that they are over."""
+        """They have passed through. Whoever still holds this sees what the live value says: that it is over."""
         self.__class__ = ReturnedValue
 
     def suspend(self, journal: Journal) -> None:
         """The handler suspends: from now on it has the live value, which gets what it has assigned so far."""
+        if type(self) is ReturnedValue:
+            return
         value, live = self.value, self.live
         self.__class__ = ReturnedValue
         entry = live.seen
@@ -177,7 +179,9 @@ class LentValue(ValueState[Any]):
         return self.value is not None  # only what exists is lent
 
     def clear(self) -> None:
-        self.value = None
+        """From here on there is nothing that is lent."""
+        self.__class__ = ReturnedValue
+        self.live.clear()
 
 
 class ReturnedValue(LentValue):
