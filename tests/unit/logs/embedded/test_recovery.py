@@ -7,14 +7,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+from cramjam import lz4
 from rocksdict import Options, Rdict
 
 from tests.contract.logs import ManualClock, new, read_all, values
 from tidegate.errors import LogFailedError, LogUnavailableError
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
-from tidegate.logs.embedded.blocks import FORMAT_KEY, NEXT_TOPIC_KEY
+from tidegate.logs.embedded.blocks import (
+    FORMAT,
+    FORMAT_KEY,
+    NEXT_TOPIC_KEY,
+    block_key,
+    decode_topic,
+    prefix_of,
+    topic_key,
+)
 
 HOUR = 3_600_000
 A0, A1, C0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("c", 0)
@@ -136,3 +146,27 @@ async def test_damaged_data_is_an_error_and_never_a_gap(tmp_path: Path) -> None:
     async with running(tmp_path) as log:
         with pytest.raises(LogFailedError, match="checksum"):
             await read_all(log, A0)
+
+
+async def test_a_log_of_the_format_before_is_read_and_goes_on_in_the_present_one(tmp_path: Path) -> None:
+    """Its blocks are record after record, compressed or not, with gaps or without."""
+    stamped = [(b"k%d" % number, b"v" * 40, 5 + number, (("h", b"%d" % number),)) for number in range(30)]
+    before = {0: (1_000, 0, stamped), 40: (1_001, 40, [(b"a", None, 7, ()), (None, b"b", 8, ())], [40, 45])}
+    async with running(tmp_path) as log:
+        await log.create(SPECS)
+    database = Rdict(str(tmp_path / "log"), Options(raw_mode=True))
+    prefix = prefix_of(b"b", decode_topic(database[topic_key("a")]).topic_id, 0)
+    for first, block in before.items():
+        encoded = msgspec.msgpack.encode(block)
+        packed = b"\x01" + bytes(lz4.compress_block(encoded)) if first == 0 else b"\x00" + encoded
+        database[block_key(prefix, first)] = packed
+    database[FORMAT_KEY] = b"2"
+    database.close()
+
+    async with running(tmp_path) as log:
+        assert log.database.get(FORMAT_KEY) == FORMAT
+        await (await log.writer()).append({A0: new(b"next")})
+        found = await read_all(log, A0)
+    assert [(record.key, record.value, record.timestamp, tuple(record.headers)) for record in found[:30]] == stamped
+    assert [record.offset for record in found] == [*range(30), 40, 45, 47]
+    assert [(record.key, record.value) for record in found[30:]] == [(b"a", None), (None, b"b"), (b"k", b"next")]
