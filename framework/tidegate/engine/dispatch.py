@@ -25,6 +25,7 @@ from tidegate.engine.context import TaskContext
 from tidegate.engine.failures import FailureHandling, Outcome
 from tidegate.engine.inputs import Chunk, Input
 from tidegate.engine.order import KeyOrder
+from tidegate.engine.prefetch import Prefetch
 from tidegate.engine.runner import Runner
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import TimerQueue
@@ -60,6 +61,7 @@ class Dispatcher:
         failures: FailureHandling,
         new_context: Callable[[], TaskContext],
         wake: Callable[[], None],
+        prefetch: Prefetch | None = None,
     ) -> None:
         self._definition, self._number, self._time = definition, number, time
         self._clock, self._failures = clock, failures
@@ -68,6 +70,7 @@ class Dispatcher:
         self._idle: list[tuple[Runner, TaskContext]] = []
         self._runners: list[Runner] = []
         self._chunks: deque[Chunk] = deque()
+        self._prefetch = prefetch
         self._order = KeyOrder()
         self._agenda = Agenda(self._order, time, queues, space.timers, clock.now())
         self._parked = 0
@@ -127,6 +130,8 @@ class Dispatcher:
         self.buffered += len(records)
         self._chunks.append(Chunk(input_, input_.fresh(records), position, epoch))
         self.buffered += len(self._chunks[-1].records) - len(records)
+        if self._prefetch is not None and len(self._chunks) > 1:
+            self._prefetch.begin(self._chunks[-1])
         channel = input_.channel
         if channel is not None and records:
             channel.active_at, channel.idle = self._clock.monotonic(), False
@@ -166,6 +171,8 @@ class Dispatcher:
     async def close(self) -> None:
         """Cancel the handlers that wait; nothing of them happened."""
         await asyncio.gather(*(runner.close() for runner in self._runners))
+        if self._prefetch is not None:
+            await self._prefetch.close()
 
     def _add_runner(self) -> tuple[Runner, TaskContext]:
         runner = Runner(self._loop, f"{self._definition.name}.{self._number}")

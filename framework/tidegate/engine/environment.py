@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from tidegate.engine.commits import Commits
@@ -36,5 +37,7 @@ class Environment:
     """How many decoded values each state of each task may keep."""
     commits: Commits = field(default_factory=Commits)
     """Who wants to know of commits."""
+    readers: Executor | None = None
+    """The thread in which state is read ahead; None: it is not."""
     turns: Turns = field(default_factory=Turns)
     """Of the event loop: slices and commits take one each."""

@@ -58,6 +58,12 @@ class StateSpace:
             self._add(declaration)
         self.all: list[Cells] = [self.timers, *self.cells.values()]
 
+    @property
+    def only_plain(self) -> ValueCells | None:
+        """The cells of the only state, if it has one entry per key that neither expires nor changes in place."""
+        only = next(iter(self.cells.values())) if len(self.cells) == 1 else None
+        return only if isinstance(only, ValueCells) and only.plain and self.declarations[0].kind in _SINGLE else None
+
     def applied(self) -> None:
         """The store has all that was frozen."""
         for cells in self.all:

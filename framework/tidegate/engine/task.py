@@ -35,6 +35,7 @@ from tidegate.engine.markers import CommitMarker, source_name
 from tidegate.engine.moving import EpochMoves
 from tidegate.engine.outputs import Emitted, outputs_by_name
 from tidegate.engine.plan import TaskPlan
+from tidegate.engine.prefetch import Prefetch
 from tidegate.engine.recovery import Recovered, recover
 from tidegate.engine.resuming import channel_marks, find_carried, find_sent, resume_inputs, resume_time
 from tidegate.engine.runs import without_older
@@ -48,6 +49,7 @@ from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
 from tidegate.logs.base import Batch, LogRecord, TopicPartition, Writer
 from tidegate.state.base import SnapshotStore
+from tidegate.state.buffered import BufferedStore
 from tidegate.state.layout import EVENT, PROCESSING
 
 __all__ = ("Task", "TaskState")
@@ -162,6 +164,7 @@ class Task:
         self.dispatcher = Dispatcher(
             self.definition, self.plan.number, space, self.time, queues, self._clock, failures,
             self._new_context, self._environment.wake,
+            self._new_prefetch(space),
         )  # fmt: skip
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
         self.epochs = EpochMoves(self.plan, environment, self._stamp, self.dispatcher, self.store, self._committer.sent)
@@ -171,6 +174,12 @@ class Task:
         if self._caution is not None:
             self._steps = Steps(self._caution, self.inputs, self.time, self.dispatcher, self.epochs)
         self._expiry = Expiry(self.definition, space, self.time, self.dispatcher.busy)
+
+    def _new_prefetch(self, space: StateSpace) -> Prefetch | None:
+        cells, store, readers = space.only_plain, self.store, self._environment.readers
+        if cells is None or readers is None or not isinstance(store, BufferedStore):
+            return None
+        return Prefetch(cells, store, readers)
 
     def _new_context(self) -> TaskContext:
         return TaskContext(

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -76,6 +77,7 @@ class Engine:
         self._run_watch = RunWatch(log, plan.control, plan.run)
         self.snapshots: Snapshots = snapshots or NoSnapshots()
         self._turns = Turns()
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="tidegate-prefetch")  # it begins when it is used
         self._roster = self._new_roster()
         self._feeds: dict[str, Feed] = {}
         self._listening = Listening(plan, log, self.tasks, self.snapshots, self.wake)
@@ -117,6 +119,7 @@ class Engine:
             cache_limit=max(1000, self.settings.cache_entries // 2 // max(1, len(self.plan.tasks))),
             commits=self.commits,
             turns=self._turns,
+            readers=self._readers,
         )
         return Roster(self.plan, environment, self.membership, enter=self._enter, leave=self._leave)
 

@@ -59,6 +59,11 @@ class BufferedStore:
     def position(self) -> StorePosition | None:
         return self._position
 
+    @property
+    def has_passed_on(self) -> bool:
+        """Whether the store below holds anything: else what is not here is nowhere."""
+        return self._below.position is not None
+
     def get(self, key: bytes) -> bytes | None:
         for newer in (self._fresh, self._behind, self._passing):  # as entries move: none is missed
             if newer and (value := newer.get(key, _MISSING)) is not _MISSING:

@@ -29,7 +29,11 @@ class ValueCells(Cells):
         super().__init__(*arguments, **options)
         self._young: dict[bytes, Entry] = {}
         self._old: dict[bytes, Entry] = {}
+        self.rotations = 0
+        """How often something was let go."""
         self._gathers = 0
+        self._looked = self._missed = 0
+        """Of late: how many keys were looked for, and how many of them were not at hand."""
         self._left = self._asked = 0
         """What was left to handlers to look at, and how much of it they did."""
         self._eager = False
@@ -53,10 +57,12 @@ class ValueCells(Cells):
         to them, to see."""
         find = self._young.get
         entries: list[Entry | None] = [*map(find, keys)]  # type: ignore[arg-type]
+        self._looked += len(keys)
         if all(entries):
             return entries
         gaps = [index for index, entry in enumerate(entries) if entry is None]
         missing = dict.fromkeys([key for index in gaps if (key := keys[index]) is not None])
+        self._missed += len(gaps)
         if self._left:
             self._eager, self._left = 2 * self._asked >= self._left, 0
         self._gathers += 1
@@ -79,17 +85,40 @@ class ValueCells(Cells):
         if old:
             young.update({key: old.pop(key) for key in keys if key in old})
             keys = [key for key in keys if key not in young]
-        keys, places = self._places(keys)
-        found = self.store.get_many(places)
+        keys, places = self.places(keys)
+        self._keep(keys, places, self.store.get_many(places))
+
+    def _keep(self, keys: Sequence[bytes], places: Sequence[bytes], found: Sequence[bytes | None]) -> None:
+        young, decode, failures = self._young, self.codec.decode_raw, self.codec.decode_failures
         self.loaded += len(keys)
-        decode, failures = self.codec.decode_raw, self.codec.decode_failures
         for key, place, stored in zip(keys, places, found, strict=True):
             try:
                 young[key] = Entry(key, place, ABSENT if stored is None else decode(stored), 0)
             except failures:
                 continue
 
-    def _places(self, keys: Sequence[bytes]) -> tuple[Sequence[bytes], list[bytes]]:
+    # -- what is read ahead ------------------------------------------------------------------------------------------
+    @property
+    def often_missing(self) -> bool:
+        """Whether much of what was gathered of late was not at hand, and handlers do look at it. Asking begins anew."""
+        often = self._eager and 4 * self._missed >= self._looked > 0
+        self._looked = self._missed = 0
+        return often
+
+    def not_here(self, keys: Iterable[bytes | None]) -> list[bytes]:
+        """Those of these keys that are not in memory, each once."""
+        young, old = self._young, self._old
+        missing = dict.fromkeys([key for key in keys if key not in young])
+        return [key for key in missing if key is not None and key not in old]
+
+    def take_in(self, keys: Sequence[bytes], places: Sequence[bytes], found: Sequence[bytes | None]) -> None:
+        """What the store held when it was asked for these: they come into memory, unless they are there by now."""
+        young, old = self._young, self._old
+        news = [row for row in zip(keys, places, found, strict=True) if row[0] not in young and row[0] not in old]
+        if news:
+            self._keep(*zip(*news, strict=True))
+
+    def places(self, keys: Sequence[bytes]) -> tuple[Sequence[bytes], list[bytes]]:
         """Those of these keys that belong here, and where they lie in the store."""
         try:
             return keys, self.base.many(keys)
@@ -104,6 +133,7 @@ class ValueCells(Cells):
         return [*places], [*places.values()]
 
     def rotate(self) -> None:
+        self.rotations += 1
         self._drop(self._old)
         self._old, self._young = self._young, {entry.key: entry for entry in self.dirty}
         self.loaded = len(self._young)
