@@ -10,6 +10,7 @@ from tidegate import App, Context
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
 from tidegate.engine.worker import Engine
+from tidegate.keys import partition_of
 from tidegate.logs.base import TopicPartition
 from tidegate.settings import Settings
 from tidegate.testing.log import MemoryLog
@@ -59,3 +60,31 @@ async def test_what_was_committed_and_cannot_be_read_yet_is_waited_for() -> None
 
     await engine.close_tasks(commit=True)
     assert handled == [2, 1, 0]
+
+
+async def test_the_end_does_not_wait_for_the_next_commit_to_be_due() -> None:
+    """Neither of the service that reads from outside, nor of the one behind it."""
+    app, options = App("app"), Settings(partitions=2, commit_interval=3600)
+    numbers, doubles = app.topic("numbers", value_type=int), app.topic("doubles", value_type=int)
+    handled: list[int] = []
+
+    @app.process(numbers, to=doubles)
+    async def double(ctx: Context, number: int) -> None:
+        ctx.emit(2 * number)
+
+    @app.process(doubles)
+    async def note(ctx: Context, number: int) -> None:
+        handled.append(number)
+
+    definition, log = app.define(), MemoryLog()
+    plan = Plan(definition.id, definition.services, definition.topics, options, {})
+    await log.create(plan.specs)
+    key = next(b"%d" % number for number in range(100) if partition_of(b"%d" % number, 2) == 0)
+    await (await log.writer()).append({TopicPartition("numbers", 0): [(key, b"%d" % n, 0, ()) for n in range(5)]})
+    engine = Engine(plan, log, Stores(None, options), options, until_end=True)
+    await engine.start()
+
+    await asyncio.wait_for(engine.run(), 20)
+
+    await engine.close_tasks(commit=False)
+    assert handled == [0, 2, 4, 6, 8]

@@ -155,7 +155,7 @@ async def test_a_log_of_the_format_before_is_read_and_goes_on_in_the_present_one
     async with running(tmp_path) as log:
         await log.create(SPECS)
     database = Rdict(str(tmp_path / "log"), Options(raw_mode=True))
-    prefix = prefix_of(b"b", decode_topic(database[topic_key("a")]).topic_id, 0)
+    prefix = prefix_of(b"b", decode_topic(database[topic_key("a")] or b"").topic_id, 0)
     for first, block in before.items():
         encoded = msgspec.msgpack.encode(block)
         packed = b"\x01" + bytes(lz4.compress_block(encoded)) if first == 0 else b"\x00" + encoded
