@@ -34,6 +34,7 @@ from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, Missing
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
 from tidegate.logs.records import read_columns
+from tidegate.state.live import LentValue
 from tidegate.state.overlay import ABSENT
 from tidegate.time.clock import MIN_TIME, Clock
 from tidegate.time.progress import OutsideChannel, TaskTime
@@ -325,8 +326,7 @@ class Dispatcher:
                         try:
                             if given is lending:
                                 # `LiveValue.value`, written out.
-                                if undo:
-                                    undo.clear()
+                                if undo and type(lent) is not LentValue:
                                     lent.lend()  # it was cleared
                                 elif (after := lent.value) is not before:
                                     if type(after) is exact:
@@ -336,7 +336,8 @@ class Dispatcher:
                                             dirty.append(entry)
                                     else:
                                         lent.live.put(after)
-                                        undo.clear()
+                                if undo:
+                                    undo.clear()
                             elif mutable:
                                 journal.settle()
                             elif undo:

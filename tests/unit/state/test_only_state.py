@@ -32,6 +32,8 @@ async def act(ctx: Context, script: Script, kept: ValueState[Any]) -> None:
                 kept.value = value
             case "clear":
                 kept.clear()
+            case "timer":
+                ctx.timers.at(value, name="ring")
             case "wait":
                 await asyncio.sleep(0)
             case "fail":
@@ -55,11 +57,15 @@ async def beside_another_with_default(ctx: Context, script: Any, kept: Counter, 
     await act(ctx, script, kept)
 
 
+async def ring(ctx: Context) -> None:
+    """Far ahead."""
+
+
 def scripts(rng: random.Random, count: int) -> list[tuple[str, Script]]:
     """Events for few keys: what each handler is to do."""
     doings: list[tuple[str, Any]] = [
         ("read", None), ("read", None), ("exists", None), ("add", 1), ("add", 1000), ("set", 5), ("set", 0),
-        ("clear", None), ("wait", None),
+        ("clear", None), ("wait", None), ("timer", 1 << 40),
     ]  # fmt: skip
     last: list[tuple[str, Any]] = [*[("read", None)] * 6, ("set", None), ("set", "wrong"), ("fail", None)]
     return [(rng.choice("abc"), [*rng.choices(doings, k=rng.randint(0, 5)), rng.choice(last)]) for _ in range(count)]
@@ -67,7 +73,7 @@ def scripts(rng: random.Random, count: int) -> list[tuple[str, Script]]:
 
 def results(handler: Any, events: list[tuple[str, Script]], rng: random.Random) -> tuple[list[Any], list[Any]]:
     """What was emitted per key, and what is kept of each, after crashes at random as well."""
-    with Bench(handler, service={"errors": SKIP}, app={"partitions": 1}) as bench:
+    with Bench(handler, service={"errors": SKIP}, app={"partitions": 1}, timers={"ring": ring}) as bench:
         rest = events
         while rest:
             count = rng.randint(1, 40)
