@@ -6,9 +6,11 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import pytest
 
+from tidegate.errors import LogError
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.kafka import KafkaLog
 from tidegate.logs.kafka.connecting import addresses_of
@@ -36,11 +38,15 @@ class Group:
         await log.create([TopicSpec(name=topic, partitions=TASKS // 2, compact=True) for topic in topics])
         await log.stop()
 
-    async def join(self, instance: str = "", held: tuple[TopicPartition, ...] = ()) -> KafkaMembership:
+    def member(self, instance: str = "") -> KafkaMembership:
         number = len(self._members)
         settings = Settings(broker=self._url, kafka_session_timeout=SESSION, kafka_instance=instance)
         member = KafkaMembership(self.name, addresses_of(self._url), settings, address=f"http://worker-{number}")
         self._members.append(member)
+        return member
+
+    async def join(self, instance: str = "", held: tuple[TopicPartition, ...] = ()) -> KafkaMembership:
+        member = self.member(instance)
         await member.join(self.tasks, lambda: held)
         return member
 
@@ -179,3 +185,17 @@ async def test_an_app_without_services_needs_no_group(kafka: SharedKafka) -> Non
 
     assert member.owned == frozenset()
     await member.leave()
+
+
+async def test_who_asks_while_a_member_begins_to_join_hears_of_nobody(group: Group) -> None:
+    member = group.member("one")
+    joining = asyncio.ensure_future(member.join(group.tasks, list))
+    answers = []
+    while not joining.done():
+        with suppress(LogError):  # a group that has no coordinator yet
+            answers.append(await member.workers())
+        await asyncio.sleep(0)
+
+    assert answers[0] == []
+    await joining
+    assert [worker.name for worker in await member.workers()] == [member.name]

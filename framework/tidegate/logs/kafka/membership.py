@@ -148,12 +148,13 @@ class KafkaMembership(ConsumerRebalanceListener):  # type: ignore[misc]
         return time.monotonic() - self._heard < self._session_timeout
 
     async def workers(self) -> list[Worker]:
-        """LogError: the coordinator does not answer now."""
-        if self._consumer is None:
+        """LogError: the coordinator does not answer now. Nobody is known before this one has begun to join."""
+        coordinator = None if self._consumer is None else self._consumer._coordinator  # noqa: SLF001
+        if coordinator is None:
             return []
         try:
             async with asyncio.timeout(self._session_timeout):
-                response = await self._consumer._coordinator._send_req(DescribeGroupsRequest([self.group]))  # noqa: SLF001
+                response = await coordinator._send_req(DescribeGroupsRequest([self.group]))  # noqa: SLF001
         except (KafkaError, TimeoutError) as error:
             raise LogError(f"the group {self.group!r} cannot be asked for its members: {error}") from error
         return [member_of(*member) for group in response.groups for member in group[5]]
