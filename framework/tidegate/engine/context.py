@@ -23,7 +23,7 @@ from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.cells import PrivateCells
-from tidegate.state.live import LentValue, Live, LiveValue, Single, only_simple
+from tidegate.state.live import LentValue, Live, LiveValue, Single
 from tidegate.state.operator import LiveOperator
 from tidegate.state.overlay import OVER, Cells, Entry, Journal
 from tidegate.time.clock import Clock, Instant, to_instant
@@ -114,7 +114,8 @@ class TaskContext(Context):
         self._live: list[Live] = list(self._objects.values())
         self.parts: list[Live] = [part for live in self._live for part in live.parts]
         """What must forget, before each record, what it has seen."""
-        self.only_state = only_simple(self._live)
+        only, cells = next(iter(self._live), None), space.only_plain
+        self.only_state = (only, cells) if isinstance(only, Single) and cells is not None else (None, None)
         """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
         self.mutable = space.careful or any(cells.mutable for cells in space.all)
         """Whether anything must be encoded when a handler ends."""

@@ -398,9 +398,8 @@ class Dispatcher:
         forward = self._definition.forward
         assert forward is not None  # noqa: S101  asked before
         input_, channel = chunk.input, chunk.input.channel
-        while chunk.index < len(chunk.records):
-            record = chunk.records[chunk.index]
-            chunk.index += 1
+        rest = [*chunk.records[chunk.index : chunk.index + _STRETCH]]
+        for number, record in enumerate(chunk.follow(rest, chunk.index + len(rest)), 1):
             try:
                 value = input_.decode(record.value)  # type: ignore[arg-type]
                 timestamp = record.timestamp if input_.extract is None else input_.extract(value)
@@ -416,7 +415,7 @@ class Dispatcher:
             if channel is not None and mark > channel.watermark:
                 channel.watermark = mark
                 self.time_moved()
-            if chunk.index % 16 == 0 and perf_counter() >= deadline:
+            if number % 16 == 0 and perf_counter() >= deadline:
                 return True
         return None
 

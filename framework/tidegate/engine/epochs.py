@@ -10,6 +10,7 @@ from typing import Final
 
 from tidegate.engine.context import STAMP_HEADER
 from tidegate.logs.base import Headers, LogRecord
+from tidegate.logs.records import read_headers
 
 __all__ = ("EpochScan", "epoch_of")
 
@@ -38,8 +39,8 @@ class EpochScan:
 
     def parts(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
         """Divide records where a later epoch begins: that epoch (0: none), and from where to where."""
-        start, epoch = 0, 0
-        while (found := self._next(records, start)) is not None:
+        start, epoch, headers = 0, 0, read_headers(records)
+        while (found := self._next(headers, start)) is not None:
             at, later = found
             if at > start or epoch:
                 yield epoch, start, at
@@ -50,10 +51,10 @@ class EpochScan:
         """The epoch of a record of this app and run, else 0."""
         return epoch_of(record.headers, self.prefix) or 0
 
-    def _next(self, records: Sequence[LogRecord], start: int) -> tuple[int, int] | None:
+    def _next(self, each: Sequence[Headers], start: int) -> tuple[int, int] | None:
         known = self._known
-        for at in range(start, len(records)):
-            headers = records[at].headers
+        for at in range(start, len(each)):
+            headers = each[at]
             if headers and headers[-1][1] not in known:
                 epoch = self._look(headers)
                 if epoch is not None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
-from tidegate.logs.base import Headers, NewRecord, TopicPartition
+from tidegate.logs.base import Headers, TopicPartition
 from tidegate.logs.records import Columns
 
 __all__ = ("Emitted", "Output", "group", "outputs_by_name")
 
 Emitted = tuple[TopicPartition, bytes | None, bytes | None, int, Headers]
 """A target and a NewRecord for it, in one: there is one for each record that a handler emits."""
+
+_target: Final = itemgetter(0)
 
 
 class Output:
@@ -50,13 +53,15 @@ def _beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> 
 
 def group(emitted: Sequence[Emitted]) -> dict[TopicPartition, Columns]:
     """By target, each in the order in which it was emitted."""
-    if not emitted:
-        return {}
-    targets, keys, values, times, headers = zip(*emitted, strict=True)
-    first = targets[0]
-    if targets.count(first) == len(targets):
-        return {first: Columns.sharing(keys, values, times, headers)}
-    grouped: dict[TopicPartition, list[NewRecord]] = {}
-    for target, *record in emitted:
-        grouped.setdefault(target, []).append(tuple(record))  # type: ignore[arg-type]
-    return {target: Columns.of(records) for target, records in grouped.items()}
+    targets = [*map(_target, emitted)]
+    grouped: dict[TopicPartition, list[Emitted]] = {}
+    if targets and targets.count(targets[0]) == len(targets):  # as a rule
+        return {targets[0]: _columns(emitted)}
+    for target, record in zip(targets, emitted, strict=True):
+        grouped.setdefault(target, []).append(record)
+    return {target: _columns(records) for target, records in grouped.items()}
+
+
+def _columns(emitted: Sequence[Emitted]) -> Columns:
+    _, keys, values, times, headers = zip(*emitted, strict=True)
+    return Columns.sharing(keys, values, times, headers)

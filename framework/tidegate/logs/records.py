@@ -21,6 +21,7 @@ __all__ = (
     "check_size",
     "only",
     "read_columns",
+    "read_headers",
     "record_size",
 )
 
@@ -102,6 +103,10 @@ def read_columns(
         return records.keys[start:end], records.values[start:end], records.timestamps[start:end]
     part = records[start:end]
     return [record.key for record in part], [record.value for record in part], [record.timestamp for record in part]
+
+
+def read_headers(records: Sequence[LogRecord]) -> Sequence[Headers]:
+    return records.headers if isinstance(records, Rows) else [record.headers for record in records]
 
 
 class Columns(Sequence[NewRecord]):

@@ -8,14 +8,14 @@ suspends and when it is done.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from tidegate.codecs import codec_for, type_name
 from tidegate.errors import EncodeError
 from tidegate.keys import encode_key, key_decoder
-from tidegate.state.cells import MapCells, ValueCells
+from tidegate.state.cells import MapCells
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import (
     AggregatingState,
@@ -38,7 +38,6 @@ __all__ = (
     "LiveValue",
     "Move",
     "Single",
-    "only_simple",
 )
 
 T = TypeVar("T")
@@ -214,15 +213,6 @@ class LiveTaskValue(LiveValue[T], Generic[T]):
         entry = self.seen = self.cells.entry(b"")
         self.cells.enter(entry, self._journal)
         return entry
-
-
-def only_simple(states: Sequence[Live]) -> tuple[Single, ValueCells] | tuple[None, None]:
-    """The only one of these states, if it has one entry per key that neither expires nor changes in place; and its
-    cells."""
-    only = states[0] if len(states) == 1 else None
-    if isinstance(only, Single) and only.cells.plain and isinstance(only.cells, ValueCells):
-        return only, only.cells
-    return None, None
 
 
 class LiveReducing(Single, ReducingState[T], Generic[T]):

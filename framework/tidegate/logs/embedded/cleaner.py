@@ -81,7 +81,7 @@ class _Step:
     """When: the last of them, or now."""
     removed: list[bytes] = field(default_factory=list)
     removed_bytes: int = 0
-    kept: Rows = field(default_factory=lambda: Rows([], [], [], [], []))
+    kept: Rows = field(default_factory=lambda: Rows.of(()))
     dropped: int = 0
 
 

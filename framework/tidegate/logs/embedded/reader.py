@@ -47,12 +47,12 @@ def _seek(iterator: RdictIter, blocks: bytes, position: int) -> Rows:
     target = block_key(blocks, position)
     iterator.seek(target)
     if iterator.valid() and iterator.key() == target:
-        return Rows([], [], [], [], [])
+        return Rows.of(())
     iterator.seek_for_prev(target)
     if not iterator.valid() or not iterator.key().startswith(blocks):
         iterator.status()
         iterator.seek(target)
-        return Rows([], [], [], [], [])
+        return Rows.of(())
     records = decode_block(iterator.value()).records
     iterator.next()
     return records[bisect_left(records.offsets, position) :]
