@@ -105,7 +105,7 @@ class Agenda:
                 self._queues[domain].push((at, entry.key, entry.sub.decode()))
                 if domain == EVENT:
                     self.event_due = min(self.event_due, at)
-                if at <= (self._time.watermark if domain == EVENT else self._now):
+                if at <= (self._time.current if domain == EVENT else self._now):
                     self.urgent = True
         timers.clear()
 

@@ -140,7 +140,7 @@ class TaskContext(Context):
         self._record: LogRecord | None = None
         self.source: TopicPartition | None = None
         self.is_late: bool | None = False
-        """None: nobody has asked yet, and no time has passed since it was taken up."""
+        """None: no time has passed since it was taken up."""
         self.fired: Timer | None = None
         self.mark: int | None = None
         """Where its outputs begin among those of others; None: it has none yet."""
@@ -275,13 +275,11 @@ class TaskContext(Context):
 
     @property
     def watermark(self) -> int:
-        return self._time.watermark
+        return self._time.current
 
     @property
     def late(self) -> bool:
-        if self.is_late is None:
-            self.is_late = self.journal.timestamp <= self._time.watermark
-        return self.is_late
+        return self.journal.timestamp <= self._time.current if self.is_late is None else self.is_late
 
     @property
     def now(self) -> int:

@@ -222,11 +222,14 @@ class Dispatcher:
         try:
             yielded = loop.send(None)
         except BaseException as error:
+            through = isinstance(error, StopIteration)
+            self._time.halt(done=through)
             if lent is not None:
                 lent.end()
-            if isinstance(error, StopIteration):
-                return error.value  # type: ignore[no-any-return]
+            if through:
+                return error.value  # type: ignore[attr-defined, no-any-return]
             raise
+        self._time.halt()
         if lent is not None:
             lent.suspend(context.journal)
         input_, record, journal = chunk.input, chunk.current, context.journal
@@ -252,6 +255,8 @@ class Dispatcher:
         bound = channel.bound + 1 if channel is not None and channel.bound is not None else None
         observe = channel.generator.observe if channel is not None and bound is None else None
         alone = channel is not None and time.single is channel
+        passing = alone and bound is not None and extract is None
+        timed, top = channel is not None, MIN_TIME
         assert context.bound is not None  # noqa: S101  only re-keying services have none
         process, states = context.bound.process, context.bound.states
         state = states[0] if len(states) == 1 else None
@@ -264,7 +269,7 @@ class Dispatcher:
         given: Any = state
         dirty: Any = None if cells is None else cells.dirty
         between = 0 if cells is None else cells.stretch
-        context.chunk, context.source, context.fired = chunk, source, None
+        context.chunk, context.source, context.fired, context.is_late = chunk, source, None, None
         armed, stride = faults.armed, self._stride
         value: Any = None
         rows: Iterator[tuple[Any, Any, int, Any]] = iter(())
@@ -275,7 +280,14 @@ class Dispatcher:
                 gathered = min(count, index + max(_LEAST, min(_STRETCH, soon)))
                 keys, raws, timestamps = read_columns(records, index, gathered)
                 entries = _NONE if cells is None else cells.gather(keys)
-                rows = zip(keys, chunk.follow(raws, gathered), timestamps, entries, strict=False)
+                rest = chunk.follow(raws, gathered)
+                rows = zip(keys, rest, timestamps, entries, strict=False)
+                time.halt(done=True)
+                timed = channel is not None
+                if passing and not unfinished:
+                    top = time.follow(channel, timestamps, rest, bound)  # type: ignore[arg-type]
+                    if timed := top >= agenda.event_due:
+                        time.halt()
             for key, raw, timestamp, entry in islice(rows, stride):
                 try:
                     value = decode(raw)
@@ -286,14 +298,16 @@ class Dispatcher:
                     if observe is not None:
                         chunk.mark = int(observe(timestamp, value))
                 except Exception as error:
+                    time.halt()
+                    timed = True
                     self._unreadable(context, input_, chunk.current, error)
-                    context.chunk = chunk
+                    context.chunk, context.is_late = chunk, None
                     continue
                 if busy and key in busy:
                     self._order.queue(Work(key, timestamp, timestamp <= time.watermark, input_, chunk.current, value))
                 else:
                     # TaskContext.begin, written out.
-                    context.is_late = context.mark = None
+                    context.mark = None
                     journal.key, journal.timestamp = key, timestamp
                     if lent is not None:
                         only.seen = entry  # type: ignore[union-attr]
@@ -317,6 +331,8 @@ class Dispatcher:
                     except (Exception, _CANCELLED) as error:
                         if context.private is not None:
                             raise
+                        time.halt()
+                        timed = True
                         self._failed(context, Work(key, timestamp, context.late, input_, chunk.current, value), error)
                         if lent is not None:
                             lent.lend()
@@ -344,26 +360,32 @@ class Dispatcher:
                                 undo.clear()
                             if timers:
                                 agenda.queue(timers)
+                                if agenda.urgent or top >= agenda.event_due:
+                                    time.halt()
+                                    timed = True
                         except DataError as error:
+                            time.halt()
+                            timed = True
                             self._failed(
                                 context, Work(key, timestamp, context.late, input_, chunk.current, value), error
                             )
                     if armed:
                         faults.fault_point("handler.after")
-                if bound is not None:
-                    # `_observe`, written out for the usual case.
-                    if (mark := timestamp - bound) > channel.watermark:  # type: ignore[union-attr]
-                        channel.watermark = mark  # type: ignore[union-attr]
-                        if alone and not unfinished:
-                            time.watermark = mark
-                            if mark >= agenda.event_due:
-                                agenda.urgent = True
-                        else:
-                            agenda.time_moved()
-                elif observe is not None:
-                    self._observe(channel, timestamp, chunk.mark)
-                if agenda.urgent:
-                    return None
+                if timed:
+                    if bound is not None:
+                        # `_observe`, written out for the usual case.
+                        if (mark := timestamp - bound) > channel.watermark:  # type: ignore[union-attr]
+                            channel.watermark = mark  # type: ignore[union-attr]
+                            if alone and not unfinished:
+                                time.watermark = mark
+                                if mark >= agenda.event_due:
+                                    agenda.urgent = True
+                            else:
+                                agenda.time_moved()
+                    elif observe is not None:
+                        self._observe(channel, timestamp, chunk.mark)
+                    if agenda.urgent:
+                        return None
             if perf_counter() >= deadline:
                 return True
         return None

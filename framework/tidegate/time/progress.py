@@ -8,8 +8,10 @@ It counts once the task has handled everything up to there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
+from typing import Any
 
 from tidegate.logs.base import TopicPartition
 from tidegate.time.clock import MAX_TIME, MIN_TIME
@@ -79,7 +81,42 @@ class TaskTime:
         self.end = MIN_TIME
         """What a task without channels goes by: MAX_TIME when a bounded run is over."""
         self._channels: list[OutsideChannel | SenderChannel] = [*outside.values(), *senders.values()]
+        self._passing: Sequence[int] = ()
+        self._counted = 0
+        """How many of those that pass are in the watermark."""
 
+    # -- records that pass straight through --------------------------------------------------------------------------
+    def follow(self, channel: OutsideChannel, timestamps: Sequence[int], rest: Iterator[Any], bound: int) -> int:
+        """Records of the only channel are about to pass, as `rest` is used up. Until `halt` they move the watermark
+        only if somebody looks at it: to move it with each of them would take a twentieth of the throughput. Returns
+        what they will move it to; if a timer must fire before, `halt`."""
+        self._channel, self._passing, self._rest, self._bound = channel, timestamps, rest, bound
+        self._counted, self._top = 0, max(timestamps) - bound
+        return self._top
+
+    def halt(self, *, done: bool = False) -> None:
+        """From here on the watermark is moved by others. `done`: the record that passed last is handled."""
+        if self._passing:
+            self._count(len(self._passing) - length_hint(self._rest) - (not done))
+            self._passing = ()
+
+    @property
+    def current(self) -> int:
+        """The watermark as the record that is being handled finds it."""
+        if self._passing:
+            self._count(len(self._passing) - length_hint(self._rest) - 1)
+        return self.watermark
+
+    def _count(self, upto: int) -> None:
+        if upto <= self._counted:
+            return
+        passed = self._passing[self._counted : upto]
+        mark = self._top if len(passed) == len(self._passing) else max(passed) - self._bound
+        self._counted = upto
+        if mark > self._channel.watermark:
+            self._channel.watermark = self.watermark = mark
+
+    # -- what it goes by ---------------------------------------------------------------------------------------------
     @property
     def idle(self) -> bool:
         return bool(self._channels) and all(channel.idle for channel in self._channels)
@@ -87,7 +124,8 @@ class TaskTime:
     @property
     def age(self) -> int:
         """Event time as far as state grows old by it: the end of a bounded run is no time."""
-        return self.watermark if self.watermark < MAX_TIME else MIN_TIME
+        watermark = self.current
+        return watermark if watermark < MAX_TIME else MIN_TIME
 
     @property
     def timeless(self) -> bool:
