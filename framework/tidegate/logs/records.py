@@ -54,7 +54,7 @@ class Rows(Sequence[Record]):
         values: list[bytes | None],
         timestamps: list[int],
         headers: list[Headers],
-        offsets: list[int],
+        offsets: list[int] | range,
     ) -> None:
         self.keys, self.values, self.timestamps, self.headers, self.offsets = keys, values, timestamps, headers, offsets
 
@@ -82,7 +82,13 @@ class Rows(Sequence[Record]):
         self.values += other.values
         self.timestamps += other.timestamps
         self.headers += other.headers
-        self.offsets += other.offsets
+        ours, theirs = self.offsets, other.offsets
+        if isinstance(ours, list):
+            ours += theirs
+        elif isinstance(theirs, range) and theirs.start == ours.stop:
+            self.offsets = range(ours.start, theirs.stop)
+        else:
+            self.offsets = [*ours, *theirs]
 
     def only(self, wanted: Sequence[bool]) -> Rows:
         """Those that are wanted."""

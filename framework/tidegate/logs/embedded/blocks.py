@@ -235,11 +235,11 @@ def decode_block(packed: bytes) -> Block:
     count = len(block.keys)
     times = block.times if isinstance(block.times, list) else [block.times] * count
     headers: list[Headers] = [block.headers] * count if block.each is None else [*block.each]
-    offsets = block.offsets or [*range(block.first, block.first + count)]
+    offsets = block.offsets or range(block.first, block.first + count)
     return Block(block.appended, Rows(block.keys, block.values, times, headers, offsets))
 
 
 def _from_records(block: _ByRecord) -> Block:
     rows = Rows.of(block.records)
-    rows.offsets = block.offsets or [*range(block.first, block.first + len(rows))]
+    rows.offsets = block.offsets or range(block.first, block.first + len(rows))
     return Block(block.appended, rows)
