@@ -70,7 +70,7 @@ class Live(State):
 class Single(Live):
     """A state of one entry per key."""
 
-    __slots__ = ("_declaration", "_journal", "cells", "exact")
+    __slots__ = ("_declaration", "_journal", "cells", "exact", "known_default")
 
     seen: Entry | None
 
@@ -78,6 +78,7 @@ class Single(Live):
         self._declaration, self.cells, self._journal = declaration, cells, journal
         self.exact = cells.codec.exact if cells.plain else None
         """Values of exactly this class need no check, and no more than to be put in their place."""
+        self.known_default = cells.known_default
         self.seen = None
 
     def move_to(self, move: Move) -> None:
@@ -117,7 +118,11 @@ class LiveValue(Single, ValueState[T], Generic[T]):
     def value(self) -> T:
         entry = self.seen or self._enter()
         value = entry.value
-        return self.cells.missing(entry) if value is ABSENT else value  # type: ignore[no-any-return]
+        if value is ABSENT:
+            value = self.known_default
+            if value is ABSENT:
+                return self.cells.missing(entry)  # type: ignore[no-any-return]
+        return value  # type: ignore[no-any-return]
 
     @value.setter
     def value(self, value: T) -> None:

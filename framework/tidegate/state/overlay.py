@@ -151,6 +151,9 @@ class Cells:
         self._sized = codec.type in (str, bytes)
         self.plain = codec.immutable and ttl is None and not self._sized
         """Neither changes in place nor expires, and is small: the short way is enough."""
+        constant = self.plain and (default is None or default.factory is None)
+        self.known_default = (None if default is None else default.value) if constant else ABSENT
+        """What absent values read as, if it need not be made for each."""
         self.dirty: list[Entry] = []
         """Changed since the last commit; each once, as its own `changed` says."""
         self.stretch = 1
