@@ -245,9 +245,10 @@ class Dispatcher:
         to do.
 
         Everything that a plain record needs is in here, in local variables: a call per record and step would cost a
-        third of the throughput. It is a coroutine, because to await a handler that does not suspend takes less than
-        half of what `send` takes: no StopIteration is made (0.10 µs against 0.25). If one does suspend, this coroutine
-        is parked with it, and ends with it."""
+        third of the throughput. A handler that awaits nothing is called as a plain function (see `straight`). This is a
+        coroutine for the others, because to await one that does not suspend takes less than half of what `send` takes:
+        no StopIteration is made (0.10 µs against 0.25). If one does suspend, this coroutine is parked with it, and ends
+        with it."""
         input_, records, index = chunk.input, chunk.records, chunk.index
         count = len(records)
         decode, extract, channel = input_.decode, input_.extract, input_.channel
@@ -260,6 +261,7 @@ class Dispatcher:
         assert context.bound is not None  # noqa: S101  only re-keying services have none
         process, states = context.bound.process, context.bound.states
         state = states[0] if len(states) == 1 else None
+        straight = context.bound.straight if state is not None else None
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
         only, cells = context.only_state
@@ -324,10 +326,12 @@ class Dispatcher:
                         faults.fault_point("handler.before")
                     try:
                         # Unpacking one state would take longer than calling with it.
-                        if state is None:
-                            await process(context, value, *states)
-                        else:
+                        if straight is not None:
+                            straight(context, value, given)
+                        elif state is not None:
                             await process(context, value, given)
+                        else:
+                            await process(context, value, *states)
                     except (Exception, _CANCELLED) as error:
                         if context.private is not None:
                             raise

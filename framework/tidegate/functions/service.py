@@ -25,6 +25,7 @@ from tidegate.functions.migrations import Migration, read_migration
 from tidegate.functions.policies import STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.signature import read_signature
+from tidegate.functions.straight import straight
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS
 from tidegate.logs.base import Headers
@@ -52,6 +53,8 @@ class Bound(NamedTuple):
     *states)`; a message's `handler(ctx, message, *states)`."""
 
     process: Handler
+    straight: Handler | None
+    """The same without a coroutine, if it awaits nothing: what it does is done when it returns."""
     states: tuple[Any, ...]
     timers: Mapping[str | None, tuple[Handler, tuple[Any, ...]]]
     messages: Mapping[str, tuple[Handler, tuple[Any, ...]]]
@@ -152,7 +155,7 @@ class ServiceDefinition:
                     )
                 setattr(mine, name, state)
             methods = {name: (getattr(mine, message.method), ()) for name, message in self.messages.items()}
-            return Bound(mine.process, (), {None: (mine.on_timer, ())}, methods)
+            return Bound(mine.process, straight(mine.process), (), {None: (mine.on_timer, ())}, methods)
         if self.handler is None:
             raise DefinitionError(f"service {self.name!r} has no handler")
         timers = {
@@ -164,7 +167,8 @@ class ServiceDefinition:
             for name, message in self.messages.items()
             if message.handler is not None
         }
-        return Bound(self.handler, tuple(states[name] for name in self.handler_states), timers, messages)
+        wanted_states = tuple(states[name] for name in self.handler_states)
+        return Bound(self.handler, straight(self.handler), wanted_states, timers, messages)
 
 
 class Service:
