@@ -17,7 +17,7 @@ from time import perf_counter
 from tidegate.engine.commits import Commits
 from tidegate.engine.markers import CommitMarker, encode_marker, encode_progress
 from tidegate.engine.metrics import TaskMetrics
-from tidegate.engine.outputs import Emitted, group
+from tidegate.engine.outputs import Emissions
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import TimerQueue
@@ -56,7 +56,7 @@ class Committer:
         queues: Mapping[int, TimerQueue],
         store: SnapshotStore,
         writer: Writer,
-        emitted: list[Emitted],
+        emitted: Emissions,
         metrics: TaskMetrics,
         commits: Commits | None = None,
         turns: Turns | None = None,
@@ -82,7 +82,7 @@ class Committer:
             cells.freeze(changes)
         for queue in self._queues.values():
             queue.freeze()
-        outputs = group(self._emitted)
+        outputs = self._emitted.by_target()
         self._emitted.clear()
         fault_point("commit.frozen")
         return Frozen(

@@ -7,13 +7,14 @@ context goes private with it (`part`) and comes back (`rejoin`) when it is done.
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from tidegate.codecs import encode_error
 from tidegate.engine.inputs import Chunk
 from tidegate.engine.letters import LETTER_HEADERS, Letter
 from tidegate.engine.mail import Mail
-from tidegate.engine.outputs import Emitted, Output
+from tidegate.engine.outputs import Emissions, Emitted, Output
 from tidegate.engine.space import StateSpace
 from tidegate.engine.timers import LiveTimers
 from tidegate.errors import HandlerOverError, MissingKeyError, UndeclaredOutputError, UsageError
@@ -97,7 +98,7 @@ class TaskContext(Context):
         info: TaskInfo,
         space: StateSpace,
         outputs: dict[str, Output],
-        emitted: list[Emitted],
+        emitted: Emissions,
         stamp: Stamp,
         mail: Mail,
         clock: Clock,
@@ -219,7 +220,8 @@ class TaskContext(Context):
         self.timers_set[:] = [copies[entry] for entry in self.timers_set]
         shared = self._shared_emitted
         mark = len(shared) if self.mark is None else self.mark
-        self.emitted, shared[mark:] = shared[mark:], []
+        self.emitted = Emissions(shared[mark:])
+        del shared[mark:]
         self.is_late, self.mark = self.late, 0
         self._parted_in = self.stamp.headers
         self.journal.rollback()
@@ -240,7 +242,7 @@ class TaskContext(Context):
                 mine.merge()
         emitted = self.emitted
         if self._parted_in is not self.stamp.headers:  # what it emitted meanwhile is committed in another epoch
-            emitted = [self._stamped(record) for record in emitted]
+            emitted = Emissions(chain.from_iterable(map(self._stamped, emitted.each())))
         self._leave()
         self.emitted.extend(emitted)
         for live in operators:
@@ -347,7 +349,7 @@ class TaskContext(Context):
             if own is OVER:
                 raise HandlerOverError
             self.mark = len(emitted)
-        emitted.append(record)
+        emitted += record
 
     def _place(
         self, output: Output, value: Any, raw: bytes, key: Any, timestamp: Instant | None, headers: Headers
@@ -404,7 +406,7 @@ class TaskContext(Context):
             if self.journal.key is OVER:
                 raise HandlerOverError
             self.mark = len(self.emitted)
-        self.emitted.append((target, *record))
+        self.emitted.extend((target, *record))
 
     def state(self, name: str) -> Any:
         """A state of the current key, by its name."""
@@ -422,7 +424,7 @@ class TaskContext(Context):
         headers = (*own_headers(record), (ORIGIN_HEADER, where), *self.stamp.headers)
         check_size(output.topic.name, (key_bytes, record.value, 0, headers), output.limit)
         target = output.sources[output.place(key_bytes)]
-        self.emitted.append((target, key_bytes, record.value, self.journal.timestamp, headers))
+        self.emitted.extend((target, key_bytes, record.value, self.journal.timestamp, headers))
 
 
 def own_headers(record: LogRecord) -> Headers:

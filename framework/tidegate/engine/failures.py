@@ -71,7 +71,7 @@ class FailureHandling:
             logger.warning("%s: %s is skipped: %s: %s", self._definition.name, work.where, type(error).__name__, error)
             self._metrics.skipped.inc()
         elif isinstance(policy, DeadLetter) and self._dead_letters is not None:
-            context.emitted.append(self._dead_letter(self._dead_letters, work, error))
+            context.emitted.extend(self._dead_letter(self._dead_letters, work, error))
             self._metrics.dead_letters.inc()
         else:
             raise ServiceFailedError(self._definition.name, work.where, error) from error

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import itemgetter
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tidegate.functions.service import ServiceDefinition
@@ -11,12 +10,38 @@ from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Headers, TopicPartition
 from tidegate.logs.records import Columns
 
-__all__ = ("Emitted", "Output", "group", "outputs_by_name")
+__all__ = ("Emissions", "Emitted", "Output", "outputs_by_name")
 
 Emitted = tuple[TopicPartition, bytes | None, bytes | None, int, Headers]
-"""A target and a NewRecord for it, in one: there is one for each record that a handler emits."""
+"""A target and a NewRecord for it, in one."""
+_FIELDS: Final = 5
 
-_target: Final = itemgetter(0)
+
+class Emissions(list[Any]):
+    """What was emitted, in its order: the fields of one `Emitted` after those of the other, without the tuples around
+    them. To make those, keep them until the commit and take them apart there again takes twice the time."""
+
+    __slots__ = ()
+
+    @property
+    def total(self) -> int:
+        return len(self) // _FIELDS
+
+    def each(self) -> Iterator[Emitted]:
+        return zip(*[iter(self)] * _FIELDS, strict=True)
+
+    def by_target(self) -> dict[TopicPartition, Columns]:
+        """The records for each, in the order in which they were emitted."""
+        targets = self[::_FIELDS]
+        if targets and targets.count(targets[0]) == len(targets):  # as a rule
+            return {targets[0]: self._columns()}
+        grouped: dict[TopicPartition, Emissions] = {}
+        for record in self.each():
+            grouped.setdefault(record[0], Emissions()).extend(record)
+        return {target: records._columns() for target, records in grouped.items()}
+
+    def _columns(self) -> Columns:
+        return Columns.sharing(*(self[field::_FIELDS] for field in range(1, _FIELDS)))
 
 
 class Output:
@@ -50,18 +75,3 @@ def _beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> 
     alike = not source.internal and not topic.internal and source.partitions == topic.partitions
     return number if alike else None
 
-
-def group(emitted: Sequence[Emitted]) -> dict[TopicPartition, Columns]:
-    """By target, each in the order in which it was emitted."""
-    targets = [*map(_target, emitted)]
-    grouped: dict[TopicPartition, list[Emitted]] = {}
-    if targets and targets.count(targets[0]) == len(targets):  # as a rule
-        return {targets[0]: _columns(emitted)}
-    for target, record in zip(targets, emitted, strict=True):
-        grouped.setdefault(target, []).append(record)
-    return {target: _columns(records) for target, records in grouped.items()}
-
-
-def _columns(emitted: Sequence[Emitted]) -> Columns:
-    _, keys, values, times, headers = zip(*emitted, strict=True)
-    return Columns.sharing(keys, values, times, headers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidegate.engine.outputs import Emitted, group
+from tidegate.engine.outputs import Emissions
 from tidegate.logs.base import TopicPartition, Writer
 
 __all__ = ("Sender",)
@@ -20,15 +20,15 @@ class Sender:
         self._writer, self._wake = writer, wake
         self._sent = sent
         """Per output partition, the position after the last record; shared with the commits, which tell of it."""
-        self._waiting: list[Emitted] = []
+        self._waiting = Emissions()
         self._sending: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
 
     @property
     def backlog(self) -> int:
-        return len(self._waiting)
+        return self._waiting.total
 
-    def take(self, emitted: list[Emitted]) -> None:
+    def take(self, emitted: Emissions) -> None:
         """Send these, and forget them there."""
         self._waiting += emitted
         emitted.clear()
@@ -38,8 +38,8 @@ class Sender:
     async def _send(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting, []
-                self._sent.update(await self._writer.append(group(batch)))
+                batch, self._waiting = self._waiting, Emissions()
+                self._sent.update(await self._writer.append(batch.by_target()))
         except Exception as error:
             self.failure = error  # the next commit raises it: a writer that has failed is not used again
         finally:

@@ -33,7 +33,7 @@ from tidegate.engine.inputs import Input
 from tidegate.engine.mail import Mail
 from tidegate.engine.markers import CommitMarker, source_name
 from tidegate.engine.moving import EpochMoves
-from tidegate.engine.outputs import Emitted, outputs_by_name
+from tidegate.engine.outputs import Emissions, outputs_by_name
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.prefetch import Prefetch
 from tidegate.engine.recovery import Recovered, recover
@@ -85,7 +85,7 @@ class Task:
             source: Input(topic, source, self._clock, self.time.outside.get(source)) for topic, source in plan.sources
         }
         self._outputs = outputs_by_name(plan.definition, plan.number, environment.log.max_record_bytes)
-        self._emitted: list[Emitted] = []
+        self._emitted = Emissions()
         self._opened = copy.copy(self.definition.prototype)
         self._stamp = Stamp(environment.app, environment.run, plan.id)
         self._sender: Sender | None = None
@@ -280,7 +280,7 @@ class Task:
     def send_out(self) -> None:
         """Outputs that need not wait for a commit leave now."""
         if self._sender is not None and self._emitted and not self.epochs.stopped:
-            self.metrics.emitted.inc(len(self._emitted))
+            self.metrics.emitted.inc(self._emitted.total)
             self._sender.take(self._emitted)
 
     # -- failures ----------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class Task:
             return True
         if self._steps is not None and self.uncommitted:
             return True
-        if len(self._emitted) + self._dirty >= self._settings.commit_changes:
+        if self._emitted.total + self._dirty >= self._settings.commit_changes:
             return True
         if self._mail.awaited and monotonic - self._last_commit >= soonest:
             return True
