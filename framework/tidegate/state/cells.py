@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import merge as merge_sorted
@@ -19,6 +20,11 @@ _SAMPLE: Final = 16
 """How much is left to handlers, to see if they look at it."""
 
 
+def _generation(entries: Iterable[Entry]) -> dict[bytes, Entry]:
+    """By key. To index it with a key that is not there returns None, and leaves that there."""
+    return defaultdict(type(None), {entry.key: entry for entry in entries})  # type: ignore[arg-type]
+
+
 class ValueCells(Cells):
     """One entry per key.
 
@@ -27,7 +33,7 @@ class ValueCells(Cells):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._young: dict[bytes, Entry] = {}
+        self._young = _generation(())
         self._old: dict[bytes, Entry] = {}
         self.rotations = 0
         """How often something was let go."""
@@ -37,6 +43,8 @@ class ValueCells(Cells):
         self._left = self._asked = 0
         """What was left to handlers to look at, and how much of it they did."""
         self._eager = False
+        self._at_hand = False
+        """Most of what was gathered last was."""
 
     def entry(self, key: bytes, sub: bytes = b"") -> Entry:
         entry = self._young.get(key)
@@ -52,15 +60,16 @@ class ValueCells(Cells):
     def gather(self, keys: Sequence[bytes | None]) -> Sequence[Entry | None]:
         """The entries of the keys that come next, those that are at hand. Good until the event loop turns.
 
-        To find many before the first is used takes half the time: the processor waits for the memory of several at
-        once. What is not at hand is loaded, if handlers do look at what they get: every 16th time some of it is left
-        to them, to see."""
-        find = self._young.get
-        entries: list[Entry | None] = [*map(find, keys)]  # type: ignore[arg-type]
+        What is not at hand is loaded, if handlers do look at what they get: every 16th time some of it is left to
+        them, to see."""
+        found = self._find(keys)
         self._looked += len(keys)
-        if all(entries):
-            return entries
+        if all(found):
+            self._at_hand = True
+            return found
+        entries, young = [*found], self._young
         gaps = [index for index, entry in enumerate(entries) if entry is None]
+        self._at_hand = 4 * len(gaps) < len(keys)
         missing = dict.fromkeys([key for index in gaps if (key := keys[index]) is not None])
         self._missed += len(gaps)
         if self._left:
@@ -73,9 +82,24 @@ class ValueCells(Cells):
                 del missing[key]
         if self._eager:
             self.load([*missing])
-            for index in gaps:
-                entries[index] = find(keys[index])  # type: ignore[arg-type]
+        for index in gaps:
+            key = keys[index]
+            entry = entries[index] = young.get(key)  # type: ignore[arg-type]
+            if entry is None:
+                young.pop(key, None)  # type: ignore[arg-type]  # what `_find` may have left there
         return entries
+
+    def _find(self, keys: Sequence[bytes | None]) -> Sequence[Entry | None]:
+        """Those that are at hand, None for the others. For some of those None is left in their place, too.
+
+        To find many before the first is used takes half the time: the processor waits for the memory of several at
+        once. The less there is to do between two of them, the more of them: with all hashes known, and no call for
+        each key, it takes two thirds of what `get` takes (0.30 µs against 0.45, with 100 k entries)."""
+        if self._at_hand and len(keys) > 1:
+            wanted = (*keys,)
+            hash(wanted)  # bytes remember theirs
+            return itemgetter(*wanted)(self._young)  # type: ignore[no-any-return]
+        return [*map(self._young.get, keys)]  # type: ignore[arg-type]
 
     def load(self, keys: Sequence[bytes]) -> None:
         """Bring plain entries of these keys, each once, into memory, with one call of the store: that takes less than
@@ -84,7 +108,7 @@ class ValueCells(Cells):
         young, old = self._young, self._old
         if old:
             young.update({key: old.pop(key) for key in keys if key in old})
-            keys = [key for key in keys if key not in young]
+            keys = [key for key in keys if young.get(key) is None]
         keys, places = self.places(keys)
         self._keep(keys, places, self.store.get_many(places))
 
@@ -135,7 +159,7 @@ class ValueCells(Cells):
     def rotate(self) -> None:
         self.rotations += 1
         self._drop(self._old)
-        self._old, self._young = self._young, {entry.key: entry for entry in self.dirty}
+        self._old, self._young = self._young, _generation(self.dirty)
         self.loaded = len(self._young)
 
 

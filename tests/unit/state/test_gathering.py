@@ -109,6 +109,30 @@ def test_the_same_entry_is_found_again_after_rotations(cells: ValueCells) -> Non
     assert cells.entry(b"1") is first  # what is dirty never goes
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_gathered_is_what_each_key_has_and_nothing_else_is_kept(seed: int, cells: ValueCells) -> None:
+    rng = random.Random(seed)
+    known: list[bytes | None] = [b"%d" % number for number in range(100)]
+    odd = [None, b"stranger", b"new"]
+    short = 0
+    for _ in range(300):
+        keys = [rng.choice(odd) if rng.random() < 0.02 else rng.choice(known) for _ in range(rng.choice((1, 2, 30)))]
+        for key, entry in zip(keys, cells.gather(keys), strict=True):
+            if entry is not None:
+                assert key == entry.key
+                assert entry is cells.entry(key)
+            elif key in known and rng.random() < 0.9:
+                assert cells.entry(key).value == int(key)  # type: ignore[arg-type]
+        short += cells._at_hand
+        here = {key for key in known if key is not None and not cells.not_here([key])}
+        assert {*cells._young, *cells._old} - {b"new"} == here
+        assert all(cells._young.values())
+        assert all(cells._old.values())
+        if rng.random() < 0.05:
+            cells.rotate()
+    assert 30 < short < 300  # both ways to find them were taken
+
+
 def test_what_is_dropped_is_given_back_in_pieces_until_nothing_is_left(cells: ValueCells) -> None:
     for number in range(20_000):
         cells.entry(b"%d" % number)
