@@ -34,13 +34,14 @@ class Emissions(list[Any]):
         """The records for each, in the order in which they were emitted."""
         targets = self[::_FIELDS]
         if targets and targets.count(targets[0]) == len(targets):  # as a rule
-            return {targets[0]: self._columns()}
+            return {targets[0]: self.columns()}
         grouped: dict[TopicPartition, Emissions] = {}
         for record in self.each():
             grouped.setdefault(record[0], Emissions()).extend(record)
-        return {target: records._columns() for target, records in grouped.items()}
+        return {target: records.columns() for target, records in grouped.items()}
 
-    def _columns(self) -> Columns:
+    def columns(self) -> Columns:
+        """The records without their targets; at least one."""
         return Columns.sharing(*(self[field::_FIELDS] for field in range(1, _FIELDS)))
 
 
@@ -74,4 +75,3 @@ def _beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> 
     source = service.inputs[0]
     alike = not source.internal and not topic.internal and source.partitions == topic.partitions
     return number if alike else None
-

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from tidegate import SKIP, STOP, App, Context, Default, ValueState
+from tidegate.engine.outputs import Emissions, Emitted
 from tidegate.errors import DefinitionError, ServiceFailedError
 from tidegate.keys import partition_of
+from tidegate.logs.base import TopicPartition
 from tidegate.testing import AppHarness
 
 
@@ -293,3 +295,19 @@ def test_records_go_where_their_key_belongs_whether_or_not_the_task_knows_it() -
             records = harness.records(topic)
             assert len(records) == (82 if topic == "same" else 41)
             assert all(record.partition == partition_of(record.key.encode(), count) for record in records)
+
+
+@pytest.mark.parametrize("topics", [0, 1, 3])
+def test_emitted_records_are_divided_by_target_each_in_its_order(topics: int) -> None:
+    records: list[Emitted] = [
+        (TopicPartition(f"t{number % topics}", 0), b"k%d" % number, None, number, (("n", b"%d" % number),))
+        for number in range(20 if topics else 0)
+    ]
+    emissions = Emissions()
+    for record in records:
+        emissions += record
+    assert emissions.total == len(records)
+    assert [*emissions.each()] == records
+    divided = {target: [*columns] for target, columns in emissions.by_target().items()}
+    targets = {record[0] for record in records}
+    assert divided == {target: [record[1:] for record in records if record[0] == target] for target in targets}

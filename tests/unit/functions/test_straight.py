@@ -185,7 +185,7 @@ def not_async() -> None:
     pass
 
 
-class Callable_:
+class WithCall:
     async def __call__(self) -> None:
         pass
 
@@ -196,11 +196,13 @@ async def wrapping(number: int) -> int:
 
 
 OTHERS = [
-    awaiting, awaiting_sometimes, async_for, async_with, async_comprehension, async_generator, not_async, Callable_(),
+    awaiting, awaiting_sometimes, async_for, async_with, async_comprehension, async_generator, not_async, WithCall(),
     functools.partial(plain, 1), wrapping, len,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", OTHERS, ids=lambda function: getattr(function, "__name__", type(function).__name__))
+@pytest.mark.parametrize(
+    "function", OTHERS, ids=lambda function: getattr(function, "__name__", type(function).__name__)
+)
 def test_what_may_wait_or_is_something_else_is_left_as_it_is(function: Function) -> None:
     assert straight(function) is None
