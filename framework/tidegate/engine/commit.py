@@ -95,25 +95,22 @@ class Committer:
             now=now,
         )
 
-    async def commit(self, frozen: Frozen) -> float:
-        """Steps 2 to 4. Returns the seconds of the loop that this took."""
+    async def commit(self, frozen: Frozen) -> None:
+        """Steps 2 to 4."""
         await self._turns.next()
-        started = perf_counter()
         changes, marker = frozen.changes, (MARKER, encode_marker(frozen.marker))
         records: dict[TopicPartition, Sequence[NewRecord]] = dict(frozen.outputs)
         records[self._plan.changelog] = Columns([*changes.places, MARKER], [*changes.values, marker[1]], frozen.now)
-        spent = perf_counter() - started
         fault_point("commit.appending")
         positions = await self._writer.append(records, self._with_progress(frozen))
         fault_point("commit.appended")
         await self._turns.next()
-        spent += await self._pass_on()
-        started = perf_counter()
+        while self._store.pass_on():  # so that applying the changes need not do it
+            await self._turns.next()
         self._metrics.changes.inc(len(frozen.changes))
         self._apply(frozen, marker, positions[self._plan.changelog])
         self._count(frozen)
         fault_point("commit.applied")
-        return spent + perf_counter() - started
 
     def _with_progress(self, frozen: Frozen) -> Callable[[Mapping[TopicPartition, int]], Records] | None:
         """A transaction speaks of its own offsets: how far in each output the watermark holds."""
@@ -129,17 +126,6 @@ class Committer:
         progress = Progress(sender=known.sender, watermark=known.watermark, idle=known.idle, sent=dict(self.sent))
         raw = encode_progress(progress, frozen.marker.run, frozen.marker.epoch)
         return self._plan.id.encode(), raw, frozen.now, ()
-
-    async def _pass_on(self) -> float:
-        """What the store has put off, a turn for each piece, so that applying the changes need not do it."""
-        spent = 0.0
-        while True:
-            started = perf_counter()
-            more = self._store.pass_on()
-            spent += perf_counter() - started
-            if not more:
-                return spent
-            await self._turns.next()
 
     def _apply(self, frozen: Frozen, marker: Change, position: int) -> None:
         """Step 4."""

@@ -18,7 +18,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from time import perf_counter, thread_time
+from time import thread_time
 from typing import Final
 
 from tidegate.engine.caution import Caution
@@ -42,6 +42,7 @@ from tidegate.engine.runs import without_older
 from tidegate.engine.sender import Sender
 from tidegate.engine.space import StateSpace
 from tidegate.engine.stepping import Steps
+from tidegate.engine.stopwatch import Stopwatch
 from tidegate.engine.timekeeping import Timekeeper, new_time
 from tidegate.engine.timers import TimerQueue
 from tidegate.errors import DataError
@@ -387,7 +388,11 @@ class Task:
         self._last_commit = monotonic
         if not force and not self.uncommitted and not self._dirty and not self.epochs.due:
             return
-        started = perf_counter()
+        watch = Stopwatch()
+        await watch.around(self._commit(now, monotonic, first=first))
+        self.commit_cost = 0.7 * self.commit_cost + 0.3 * watch.seconds
+
+    async def _commit(self, now: int, monotonic: float, *, first: bool) -> None:
         self.metrics.handled.inc(self.dispatcher.handled)
         self.dispatcher.handled = 0
         self._finish_committed = self.timekeeper.finished
@@ -398,13 +403,11 @@ class Task:
         epoch = self.epochs.next
         frozen = self._committer.freeze(self._marker(epoch), progress, now, notices)
         moved = self.epochs.enter(epoch)
-        spent = perf_counter() - started
         if self._sender is not None:
             await self._sender.flushed()
-        spent += await self._committer.commit(frozen)
+        await self._committer.commit(frozen)
         if moved:
             self.epochs.take_snapshot(frozen.marker)
-        self.commit_cost = 0.7 * self.commit_cost + 0.3 * spent
         self._unflushed = True
         self._report()
 
