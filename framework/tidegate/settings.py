@@ -310,7 +310,7 @@ class Settings(ApiSettings, KafkaSettings):
         above=0,
     )
     commit_changes: int = _setting(
-        30_000,
+        25_000,
         "A task also commits as soon as it holds this many changes or outputs.",
         brief="Changes or outputs after which a task commits at once",
         section="engine",
