@@ -85,10 +85,14 @@ class Pool:
 
     def run(self) -> None:
         """Returns after a signal, or when all are at the end of a bounded run; raises what the first failed with."""
+        import uvloop
+
         set_up_logging(self._settings.log_level)
         if self.url:
             logger.info("dashboard and API at %s", self.url)
-        asyncio.run(self._run())
+        # Not on asyncio's own loop: there `send_signal` may take away the exit code of a process that has just ended.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._run())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -126,7 +126,7 @@ def test_a_savepoint_that_stops_the_app_ends_all_and_none_is_started_again(proje
 
     project.run("savepoint", "create", "hello.py", "final", "--stop")
 
-    assert worker.wait() == 0
+    assert worker.wait() == 0, worker.output
     assert "starting it again" not in worker.output
     assert "all 2 processes have ended" in worker.output
 

@@ -7,11 +7,12 @@ import pytest
 from tidegate.errors import SettingsError
 from tidegate.resolving import resolve
 from tidegate_app.pool import Pool
+from tidegate_app.worker import FINISHED
 
 
-def pool(**flags: object) -> Pool:
+def pool(kind: type[Pool] = Pool, **flags: object) -> Pool:
     given = {"broker": "kafka://127.0.0.1:9092", **flags}
-    return Pool("hello.py", given, resolve({}, given, {}).settings, until_end=False)
+    return kind("hello.py", given, resolve({}, given, {}).settings, until_end=False)
 
 
 def test_a_process_gets_the_same_command_with_what_is_its_own() -> None:
@@ -45,3 +46,18 @@ def test_processes_that_cannot_be_are_refused_before_any_is_started() -> None:
 
 def test_a_switch_is_passed_on_without_a_value() -> None:
     assert "--allow-dropped" in pool(processes=2, allow_dropped="on")._command(0, 3)
+
+
+class Brief(Pool):
+    """The processes come to their end as soon as they begin. The first to do so has the others told to stop."""
+
+    def _command(self, number: int, leash: int) -> list[str]:
+        return ["/bin/sh", "-c", f"exit {FINISHED}"]
+
+
+def test_a_process_that_is_told_to_stop_in_the_moment_when_it_ends_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidegate_app.pool.set_up_logging", lambda _: None)  # it is for a process, not for a test
+    for _ in range(20):
+        pool(Brief, processes=8).run()
