@@ -292,7 +292,7 @@ def handled_by(host: Host) -> int:
     """What is committed, and what will be with the next commit: a window does not end with one."""
     samples = (sample for family in host.engine.metrics.registry.collect() for sample in family.samples)
     committed = sum(sample.value for sample in samples if sample.name == "tidegate_handled_total")
-    return int(committed) + sum(task.dispatcher.handled for task in host.tasks.values())
+    return int(committed) + sum(task.handling.handled for task in host.tasks.values())
 
 
 def _busy() -> float:

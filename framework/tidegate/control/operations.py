@@ -204,4 +204,4 @@ def by_partition(spec: TopicSpec, records: list[AppendedRecord]) -> dict[TopicPa
 
 def _status(task: Task, ends: Mapping[TopicPartition, int]) -> TaskStatus:
     lag = sum(max(0, ends[source] - input_.handled) for source, input_ in task.inputs.items())
-    return TaskStatus(task.plan.number, task.state.value, lag, task.time.watermark, task.dispatcher.unfinished)
+    return TaskStatus(task.plan.number, task.state.value, lag, task.time.watermark, task.handling.unfinished)

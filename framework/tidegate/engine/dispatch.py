@@ -1,18 +1,16 @@
-"""From records to handlers: the hot loop, waiting handlers, failures. What happens between two commits.
+"""From records to handlers: the hot loop. What happens between two commits.
 
-One key is handled by one invocation at a time, in the order of its records. A handler that finishes without
-suspending is done when `send` returns. One that suspends is *parked*: its key is busy, and what comes for that key
+One key is handled by one invocation at a time, in the order of its records: what comes for a key whose handler waits
 queues up behind it, while other keys go on. Timers and repetitions are *urgent*: they run before the next record is
-taken.
+taken. What becomes of one piece of work is in `handling`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
 from time import perf_counter
@@ -20,17 +18,14 @@ from typing import Any, Final
 
 from tidegate import faults
 from tidegate.engine.agenda import Agenda
-from tidegate.engine.caution import Blame
 from tidegate.engine.context import TaskContext
-from tidegate.engine.failures import FailureHandling, Outcome
+from tidegate.engine.handling import Handling
 from tidegate.engine.inputs import Chunk, Input
 from tidegate.engine.order import KeyOrder
 from tidegate.engine.prefetch import Prefetch
 from tidegate.engine.runner import Runner
-from tidegate.engine.space import StateSpace
-from tidegate.engine.timers import TimerQueue
 from tidegate.engine.work import Work
-from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, MissingKeyError, UnknownTimerError
+from tidegate.errors import DataError, MissingKeyError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
 from tidegate.logs.records import read_columns
@@ -41,7 +36,6 @@ from tidegate.time.progress import OutsideChannel, TaskTime
 
 __all__ = ("Dispatcher",)
 
-_CANCELLED: Final = asyncio.CancelledError
 _NONE: Final = repeat(None)
 _NOBODY: Final = object()
 _STRETCH: Final = 512
@@ -54,40 +48,22 @@ class Dispatcher:
     def __init__(
         self,
         definition: ServiceDefinition,
-        number: int,
-        space: StateSpace,
+        order: KeyOrder,
+        agenda: Agenda,
+        handling: Handling,
         time: TaskTime,
-        queues: dict[int, TimerQueue],
         clock: Clock,
-        failures: FailureHandling,
-        new_context: Callable[[], TaskContext],
-        wake: Callable[[], None],
         prefetch: Prefetch | None = None,
     ) -> None:
-        self._definition, self._number, self._time = definition, number, time
-        self._clock, self._failures = clock, failures
-        self._new_context, self._wake = new_context, wake
-        self._loop = asyncio.get_running_loop()
-        self._idle: list[tuple[Runner, TaskContext]] = []
-        self._runners: list[Runner] = []
+        self._definition, self._order, self._agenda = definition, order, agenda
+        self._handling, self._time, self._clock, self._prefetch = handling, time, clock, prefetch
         self._chunks: deque[Chunk] = deque()
-        self._prefetch = prefetch
-        self._order = KeyOrder()
-        self._agenda = Agenda(self._order, time, queues, space.timers, clock.now())
-        self._parked = 0
         self._stride = 16
         """After how many records to look at the clock."""
         self._pace = 0.0
         """Records per second, as of late. State is looked up for as many as will be handled without a break."""
         self.buffered = 0
         """Records that were read and not yet taken up."""
-        self.handled = 0
-        """Records and timers that were dealt with since the engine last asked."""
-        self.failure: BaseException | None = None
-        self.latest: Work | None = None
-        """The last work that was not a record on its way straight through; whoever wants to know forgets it first."""
-        self.blamed: Blame | None = None
-        """Work that is not to be handled: what came of it cannot be committed."""
         self.epoch = 0
         """The one that the task is in."""
         self.next_epoch = 0
@@ -97,24 +73,14 @@ class Dispatcher:
     @property
     def ready(self) -> bool:
         """There is something to do now."""
-        if self._parked >= self._definition.concurrency:
+        if self._handling.full:
             return False
         return self._agenda.urgent or (bool(self._chunks) and self.next_epoch <= self.epoch)
-
-    @property
-    def unfinished(self) -> int:
-        """Records and timers that were taken up and are not done."""
-        return len(self._order.unfinished)
 
     @property
     def passed(self) -> int:
         """The time that is over for those downstream: the watermark, unless timers that it fires are not done."""
         return self._agenda.passed
-
-    @property
-    def waiting_for_handlers(self) -> bool:
-        """Handlers are under way that will wake the engine by themselves."""
-        return self._parked > 0
 
     def due_in(self, now: int, monotonic: float) -> Iterator[int]:
         """In how many ms the next processing-time timer and the next repetition are due."""
@@ -156,41 +122,33 @@ class Dispatcher:
 
     def run(self, budget: float) -> None:
         """Handle what is there for about `budget` seconds."""
-        deadline = perf_counter() + budget
+        deadline, handling = perf_counter() + budget, self._handling
         try:
             while self.ready:
-                runner, context = self._idle[-1] if self._idle else self._add_runner()
+                runner, context = handling.idle()
                 if runner.drive(partial(self._slice, runner, context, deadline)) or perf_counter() >= deadline:
                     return
         except BaseException as error:
-            self.failure = self.failure or error  # the record at fault counts as taken up: nothing may be committed
+            handling.fail(error)  # the record at fault counts as taken up: nothing may be committed
             raise
         finally:
-            if self._idle:
-                self._idle[-1][1].end()  # the one that was used; if it waits, it is not there
+            handling.rest()
 
     async def close(self) -> None:
-        """Cancel the handlers that wait; nothing of them happened."""
-        await asyncio.gather(*(runner.close() for runner in self._runners))
+        """Wait for what is read ahead."""
         if self._prefetch is not None:
             await self._prefetch.close()
-
-    def _add_runner(self) -> tuple[Runner, TaskContext]:
-        runner = Runner(self._loop, f"{self._definition.name}.{self._number}")
-        self._runners.append(runner)
-        self._idle.append((runner, self._new_context()))
-        return self._idle[-1]
 
     # -- one slice ---------------------------------------------------------------------------------------------------
     def _slice(self, runner: Runner, context: TaskContext, deadline: float) -> bool:
         """False: the handler that this runner drives has suspended, and another runner must go on."""
         while True:
-            if self._parked >= self._definition.concurrency:
+            if self._handling.full:
                 return True
             if self._agenda.urgent:
                 work = self._agenda.next()
                 if work is not None:
-                    if not self._perform(runner, context, work):
+                    if not self._handling.perform(runner, context, work):
                         return False
                     if perf_counter() >= deadline:
                         return True
@@ -236,7 +194,7 @@ class Dispatcher:
         context.hold(record)
         value = input_.decode(record.value)  # type: ignore[arg-type]  # again: it is as it was before the handler
         work = Work(journal.key, journal.timestamp, context.late, input_, record, value)
-        self._park(runner, context, loop, yielded, work)
+        self._handling.park(runner, context, loop, yielded, work)
         self._observe(input_.channel, journal.timestamp, chunk.mark)
         return False
 
@@ -264,6 +222,7 @@ class Dispatcher:
         straight = context.bound.straight if state is not None else None
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
+        handling = self._handling
         only, cells = context.only_state
         lent: Any = context.lent
         lending: Any = lent or _NOBODY
@@ -302,7 +261,7 @@ class Dispatcher:
                 except Exception as error:
                     time.halt()
                     timed = True
-                    self._unreadable(context, input_, chunk.current, error)
+                    handling.unreadable(context, input_, chunk.current, error)
                     context.chunk, context.is_late = chunk, None
                     continue
                 if busy and key in busy:
@@ -332,12 +291,13 @@ class Dispatcher:
                             await process(context, value, given)
                         else:
                             await process(context, value, *states)
-                    except (Exception, _CANCELLED) as error:
+                    except (Exception, asyncio.CancelledError) as error:
                         if context.private is not None:
                             raise
                         time.halt()
                         timed = True
-                        self._failed(context, Work(key, timestamp, context.late, input_, chunk.current, value), error)
+                        work = Work(key, timestamp, context.late, input_, chunk.current, value)
+                        handling.failed(context, work, error)
                         if lent is not None:
                             lent.lend()
                     else:
@@ -370,9 +330,8 @@ class Dispatcher:
                         except DataError as error:
                             time.halt()
                             timed = True
-                            self._failed(
-                                context, Work(key, timestamp, context.late, input_, chunk.current, value), error
-                            )
+                            work = Work(key, timestamp, context.late, input_, chunk.current, value)
+                            handling.failed(context, work, error)
                     if armed:
                         faults.fault_point("handler.after")
                 if timed:
@@ -407,7 +366,7 @@ class Dispatcher:
         """Where the chunk stands, and after how many records to look at the clock: about every 0.2 ms of work."""
         index = chunk.index
         self.buffered -= taken
-        self.handled += taken
+        self._handling.handled += taken
         if index >= len(chunk.records):
             chunk.input.position = chunk.position
             self._chunks.popleft()
@@ -436,7 +395,7 @@ class Dispatcher:
                 if input_.topic.mailbox:
                     context.mail.pass_on(record)
             except Exception as error:
-                self._unreadable(context, input_, record, error)
+                self._handling.unreadable(context, input_, record, error)
                 continue
             if channel is not None and mark > channel.watermark:
                 channel.watermark = mark
@@ -456,163 +415,15 @@ class Dispatcher:
                     raise MissingKeyError(input_.source.topic)
                 letter = context.mail.read(record)
             except DataError as error:
-                self._unreadable(context, input_, record, error)
+                self._handling.unreadable(context, input_, record, error)
                 continue
             work = Work(record.key, record.timestamp, False, input_, record, letter)
             if record.key in busy:
                 self._order.queue(work)
-            elif not self._perform(runner, context, work):
+            elif not self._handling.perform(runner, context, work):
                 return False
             if self._agenda.urgent:
                 return None
             if perf_counter() >= deadline:
                 return True
         return None
-
-    # -- one piece of work -------------------------------------------------------------------------------------------
-    def _perform(self, runner: Runner, context: TaskContext, work: Work) -> bool:
-        """Handle a record that had to wait, a repetition, or a timer. False: it has suspended."""
-        if faults.armed and work.timer is None:
-            faults.fault_point("handler.before")
-        self.latest = work
-        try:
-            if self.blamed is not None and self.blamed.names(work):
-                work.attempt = sys.maxsize
-                raise self.blamed.error
-            coroutine = self._begin(context, work)
-            if coroutine is None:
-                self._done(work)
-                return True
-            yielded = coroutine.send(None)
-        except StopIteration:
-            self._settle(context, work)
-        except (Exception, _CANCELLED) as error:
-            self._failed(context, work, error)
-        else:
-            self._park(runner, context, coroutine, yielded, work)
-            return False
-        return True
-
-    def _begin(self, context: TaskContext, work: Work) -> Coroutine[Any, Any, Any] | None:
-        """None: the timer was cancelled, moved or fired meanwhile."""
-        bound, timer = context.bound, work.timer
-        source = work.input.source if work.input is not None else None
-        assert bound is not None  # noqa: S101  re-keying services have no work of this kind
-        if timer is None:
-            context.begin(work.key, work.timestamp, work.record, source, work.late)
-            if work.input is not None and work.input.topic.mailbox:
-                return context.mail.deliver(context, work.value)
-            return bound.process(context, work.value, *bound.states)  # type: ignore[no-any-return]
-        if not self._agenda.is_set(timer, work.key):
-            return None
-        context.begin(work.key, timer.at, None, None, False, timer)
-        context.timers.cancel(timer.name)
-        found = bound.timers.get(timer.name) or bound.timers.get(None)
-        if found is None:  # set by an earlier version of the service
-            raise UnknownTimerError(self._definition.name, timer.name)
-        handler, states = found
-        return handler(context, timer, *states)  # type: ignore[no-any-return]
-
-    def _settle(self, context: TaskContext, work: Work) -> None:
-        """The handler finished."""
-        try:
-            if context.private is not None:
-                context.rejoin()
-            else:
-                context.journal.settle()
-            self._agenda.queue(context.timers_set)
-        except DataError as error:
-            self._failed(context, work, error)
-            return
-        if faults.armed:
-            faults.fault_point("handler.after" if work.timer is None else "timer.fired")
-        self._done(work)
-
-    def _done(self, work: Work) -> None:
-        """The work is dealt with, for good or ill: whatever waits behind it may go on."""
-        if work.timer is not None:
-            self.handled += 1
-        if not work.sequence:
-            return
-        if work.record is not None:
-            self.handled += 1
-        self._order.finish(work)
-        self._agenda.finished()
-
-    # -- waiting -----------------------------------------------------------------------------------------------------
-    def _park(
-        self, runner: Runner, context: TaskContext, coroutine: Coroutine[Any, Any, Any], yielded: Any, work: Work
-    ) -> None:
-        self._order.enlist(work)
-        self._idle.remove((runner, context))
-        self._parked += 1
-        context.part()
-        if self._definition.timeout is not None:
-            work.deadline = self._loop.call_later(self._definition.timeout, self._time_out, runner, work)
-        runner.take_over(coroutine, yielded, partial(self._unpark, runner, context, work))
-
-    def _time_out(self, runner: Runner, work: Work) -> None:
-        work.timed_out = True
-        runner.cancel()
-
-    def _unpark(self, runner: Runner, context: TaskContext, work: Work, error: BaseException | None) -> None:
-        """A waiting handler has ended."""
-        self._parked -= 1
-        if work.deadline is not None:
-            work.deadline.cancel()
-            work.deadline = None
-        if error is not None and work.timed_out:
-            error = HandlerTimeoutError(self._definition.name, self._definition.timeout or 0)
-        work.timed_out = False
-        try:
-            if error is None:
-                self._settle(context, work)
-            else:
-                self._failed(context, work, error)
-        except Exception as failure:
-            self.failure = self.failure or failure
-        context.end()
-        self._idle.append((runner, context))
-        self._wake()
-
-    def refuse(self, input_: Input, record: LogRecord, error: DataError) -> None:
-        """Let the error policy decide about a record without handling it again."""
-        _, context = self._idle[-1] if self._idle else self._add_runner()
-        context.begin(record.key or b"", record.timestamp, record, input_.source, False)
-        work = Work(record.key or b"", record.timestamp, False, input_, record, None)
-        work.attempt = sys.maxsize
-        self._failed(context, work, error)
-        input_.position = record.offset + 1
-        self.handled += 1
-
-    # -- failures ----------------------------------------------------------------------------------------------------
-    def _unreadable(self, context: TaskContext, input_: Input, record: LogRecord, error: Exception) -> None:
-        """A record that no handler ever sees."""
-        context.begin(record.key or b"", record.timestamp, record, input_.source, False)
-        if not isinstance(error, DataError):
-            error = _why_unreadable(input_, record, error)
-        self._failed(context, Work(record.key or b"", record.timestamp, False, input_, record, None), error)
-
-    def _failed(self, context: TaskContext, work: Work, error: BaseException) -> None:
-        """By policy: repeat, or give up in one of three ways. Raises if the way is to stop."""
-        context.rollback()
-        outcome = self._failures.decide(work, error, context)
-        if outcome is Outcome.REPEAT:
-            work.attempt += 1
-            self._order.repeat(work, self._clock.monotonic() + self._failures.delay(work))
-            return
-        if work.timer is not None:  # it has fired, to no avail
-            context.begin(work.key, work.timer.at, None, None, False, work.timer)
-            context.timers.cancel(work.timer.name)
-            context.journal.settle()
-        self._done(work)
-
-
-def _why_unreadable(input_: Input, record: LogRecord, error: Exception) -> DecodeError:
-    if record.value is None:
-        return DecodeError("the record has no value (it is a tombstone)")
-    try:
-        input_.codec.decode(record.value)
-    except DecodeError as wrong:
-        return wrong
-    return DecodeError(f"the time or the key of the record cannot be found: {type(error).__name__}: {error}")

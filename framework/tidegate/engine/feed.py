@@ -119,7 +119,7 @@ class Feed:
         source = TopicPartition(error.topic, error.partition)
         task = self._tasks.get(source)
         if task is not None:
-            task.dispatcher.failure = task.dispatcher.failure or error
+            task.handling.fail(error)
 
     def _stop(self, source: TopicPartition) -> None:
         self.reader.unassign([source])

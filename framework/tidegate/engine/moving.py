@@ -21,6 +21,7 @@ from tidegate.engine.context import Stamp
 from tidegate.engine.dispatch import Dispatcher
 from tidegate.engine.environment import Environment
 from tidegate.engine.epochs import EpochScan
+from tidegate.engine.handling import Handling
 from tidegate.engine.inputs import Input
 from tidegate.engine.markers import CommitMarker
 from tidegate.engine.plan import TaskPlan
@@ -38,13 +39,14 @@ class EpochMoves:
         plan: TaskPlan,
         environment: Environment,
         stamp: Stamp,
+        handling: Handling,
         dispatcher: Dispatcher,
         store: SnapshotStore,
         sent: Mapping[TopicPartition, int],
     ) -> None:
         """`stamp`: knows the epoch that the task is in. `sent`: per output partition, how far the task has written."""
         self._plan, self._environment, self._stamp = plan, environment, stamp
-        self._dispatcher, self._store, self._sent = dispatcher, store, sent
+        self._handling, self._dispatcher, self._store, self._sent = handling, dispatcher, store, sent
         self._clock = environment.clock
         self._scan = EpochScan(environment.app, environment.run)
         self._barrier = 0
@@ -72,7 +74,7 @@ class EpochMoves:
 
     def tick(self) -> None:
         """The clock has moved: it may be time for the last epoch."""
-        drained = not self._dispatcher.waiting_for_handlers or self._clock.monotonic() >= self._drained_by
+        drained = not self._handling.waiting or self._clock.monotonic() >= self._drained_by
         if self._last is not None and drained:
             self._barrier = max(self._barrier, self._last)
 

@@ -179,7 +179,7 @@ class Roster:
 
     def mends(self, task: Task) -> bool:
         """Whether this task's failure is one that ends with opening it again; then that begins."""
-        if not (task.refused or isinstance(task.dispatcher.failure, MENDABLE)):
+        if not (task.refused or isinstance(task.handling.failure, MENDABLE)):
             return False
         keeper = self._keepers.get(task.plan.id)
         if keeper is not None and keeper.running:
@@ -198,7 +198,7 @@ class Roster:
                 recovered = await self._open(task)
                 wait = _SHORTEST
                 await self._run(keeper, task, recovered)
-                failure = task.dispatcher.failure
+                failure = task.handling.failure
                 logger.warning("%s: %s. Opening it again, from its last commit", keeper.plan.id, failure)
                 await _close(task)
                 caution = task.caution
@@ -242,12 +242,12 @@ class Roster:
             try:
                 fault_point("task.closing")
                 await task.close(commit=self._commit_at_end)
-                failure = task.dispatcher.failure  # of a commit that was under way, or of a handler that was let end
+                failure = task.handling.failure  # of a commit that was under way, or of a handler that was let end
             except (*MENDABLE, DataError) as error:
                 failure = error
             if failure is not None and self._commit_at_end and not raised:
                 self._lose(task, failure)
-            elif task.dispatcher.handled:  # by a handler that has ended since the last commit that could be made
+            elif task.handling.handled:  # by a handler that has ended since the last commit that could be made
                 self.undone.add(task.plan.id)
             raise
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tidegate.engine.caution import Blame, Caution
 from tidegate.engine.dispatch import Dispatcher
+from tidegate.engine.handling import Handling
 from tidegate.engine.inputs import Input
 from tidegate.engine.moving import EpochMoves
 from tidegate.engine.work import Work
@@ -26,15 +27,16 @@ class Steps:
         caution: Caution,
         inputs: Mapping[TopicPartition, Input],
         time: TaskTime,
+        handling: Handling,
         dispatcher: Dispatcher,
         epochs: EpochMoves,
     ) -> None:
         self._caution, self._inputs, self._time = caution, inputs, time
-        self._dispatcher, self._epochs = dispatcher, epochs
+        self._handling, self._dispatcher, self._epochs = handling, dispatcher, epochs
         self._held: deque[tuple[Input, LogRecord | None, int]] = deque()
         self._trial: Work | None = None
         """The record of the step that is under way, or was last."""
-        dispatcher.blamed = caution.blamed
+        handling.blamed = caution.blamed
 
     def __len__(self) -> int:
         return len(self._held)
@@ -54,7 +56,7 @@ class Steps:
     def take(self) -> None:
         """One piece of work: what is to be done at once, else the next record."""
         dispatcher = self._dispatcher
-        dispatcher.latest = self._trial = None
+        self._handling.latest = self._trial = None
         if not dispatcher.ready:
             input_, record, position = self._held.popleft()  # without a record: there is a gap up to the position
             if record is not None and self._epochs.must_move_for(input_, record):
@@ -70,7 +72,7 @@ class Steps:
         self._trial = Work(record.key or b"", record.timestamp, False, input_, record, None)
         error = self._blames(input_, record)
         if error is not None:
-            self._dispatcher.refuse(input_, record, error)
+            self._handling.refuse(input_, record, error)
         self._dispatcher.offer(input_, [] if error is not None else [record], position)
 
     def _blames(self, input_: Input, record: LogRecord) -> DataError | None:
@@ -88,7 +90,7 @@ class Steps:
     def caution_after(self, error: DataError) -> Caution | None:
         """A step was refused: what the task's next life must know. None: nothing helps, for the work at fault is the
         one that was blamed before, or there was none."""
-        work, blamed = self._dispatcher.latest or self._trial, self._caution.blamed
+        work, blamed = self._handling.latest or self._trial, self._caution.blamed
         if work is None:
             return None
         found = Blame.of(work, error)

@@ -21,6 +21,7 @@ from contextlib import AsyncExitStack
 from time import thread_time
 from typing import Final
 
+from tidegate.engine.agenda import Agenda
 from tidegate.engine.caution import Caution
 from tidegate.engine.commit import Committer
 from tidegate.engine.context import STAMP_HEADER, Stamp, TaskContext
@@ -29,10 +30,12 @@ from tidegate.engine.environment import Environment
 from tidegate.engine.evolving import evolve
 from tidegate.engine.expiry import Expiry
 from tidegate.engine.failures import FailureHandling
+from tidegate.engine.handling import Handling
 from tidegate.engine.inputs import Input
 from tidegate.engine.mail import Mail
 from tidegate.engine.markers import CommitMarker, source_name
 from tidegate.engine.moving import EpochMoves
+from tidegate.engine.order import KeyOrder
 from tidegate.engine.outputs import Emissions, outputs_by_name
 from tidegate.engine.plan import TaskPlan
 from tidegate.engine.prefetch import Prefetch
@@ -69,6 +72,7 @@ class TaskState(enum.Enum):
 
 class Task:
     store: SnapshotStore
+    handling: Handling
     dispatcher: Dispatcher
     epochs: EpochMoves
     timekeeper: Timekeeper
@@ -162,18 +166,24 @@ class Task:
             self.plan, space, queues, self.store, writer, self._emitted, self.metrics,
             environment.commits, environment.turns,
         )  # fmt: skip
-        self.dispatcher = Dispatcher(
-            self.definition, self.plan.number, space, self.time, queues, self._clock, failures,
+        order = KeyOrder()
+        agenda = Agenda(order, self.time, queues, space.timers, self._clock.now())
+        self.handling = Handling(
+            self.definition, self.plan.number, order, agenda, self._clock, failures,
             self._new_context, self._environment.wake,
-            self._new_prefetch(space),
         )  # fmt: skip
+        self.dispatcher = Dispatcher(
+            self.definition, order, agenda, self.handling, self.time, self._clock, self._new_prefetch(space)
+        )
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
-        self.epochs = EpochMoves(self.plan, environment, self._stamp, self.dispatcher, self.store, self._committer.sent)
+        self.epochs = EpochMoves(
+            self.plan, environment, self._stamp, self.handling, self.dispatcher, self.store, self._committer.sent
+        )
         self.timekeeper = Timekeeper(
             self.plan, environment, self.time, self.inputs, self._carried, self.dispatcher, self.epochs
         )
         if self._caution is not None:
-            self._steps = Steps(self._caution, self.inputs, self.time, self.dispatcher, self.epochs)
+            self._steps = Steps(self._caution, self.inputs, self.time, self.handling, self.dispatcher, self.epochs)
         self._expiry = Expiry(self.definition, space, self.time, self.dispatcher.busy)
 
     def _new_prefetch(self, space: StateSpace) -> Prefetch | None:
@@ -213,7 +223,7 @@ class Task:
     @property
     def full(self) -> bool:
         """Enough is read ahead, or waits for handlers."""
-        waiting = self.ahead + self.dispatcher.unfinished
+        waiting = self.ahead + self.handling.unfinished
         if self._sender is not None:
             waiting += self._sender.backlog
         return waiting >= self._settings.buffer_records
@@ -251,7 +261,7 @@ class Task:
             return False
         if self._steps is None:
             return self.dispatcher.ready
-        if self.committing or self.uncommitted or self.dispatcher.waiting_for_handlers or self.epochs.due:
+        if self.committing or self.uncommitted or self.handling.waiting or self.epochs.due:
             return False
         return self.dispatcher.ready or bool(self._steps)
 
@@ -293,7 +303,7 @@ class Task:
     @property
     def caution(self) -> Caution | None:
         """What the next life of this task must know. None: nothing, or that would not help."""
-        error = self.dispatcher.failure
+        error = self.handling.failure
         if not isinstance(error, DataError):
             return None
         if self._steps is not None:
@@ -302,22 +312,22 @@ class Task:
         return Caution(upto=upto, watermark=self.time.watermark)
 
     def raise_failure(self) -> None:
-        if self.dispatcher.failure is not None and not self.refused:
+        if self.handling.failure is not None and not self.refused:
             self.state = TaskState.FAILED
-            raise self.dispatcher.failure
+            raise self.handling.failure
 
     # -- commits -----------------------------------------------------------------------------------------------------
     @property
     def uncommitted(self) -> bool:
         """There is something that a commit would change."""
-        if self.dispatcher.handled or self._emitted:
+        if self.handling.handled or self._emitted:
             return True
         return self.timekeeper.progress_due or (self.timekeeper.finished and not self._finish_committed)
 
     @property
     def quiet(self) -> bool:
         """Nothing is left to be handled or committed, and no commit has failed."""
-        if self.ready or self.committing or self.dispatcher.unfinished or self.dispatcher.failure is not None:
+        if self.ready or self.committing or self.handling.unfinished or self.handling.failure is not None:
             return False
         return not self.uncommitted and not self._dirty
 
@@ -333,7 +343,7 @@ class Task:
             return True
         if self._mail.awaited and monotonic - self._last_commit >= soonest:
             return True
-        if self.timekeeper.finished and self.uncommitted and not (self.dispatcher.ready or self.dispatcher.unfinished):
+        if self.timekeeper.finished and self.uncommitted and not (self.dispatcher.ready or self.handling.unfinished):
             return True  # a bounded run is at its end here: others wait for this commit
         return monotonic - self._last_commit >= interval and (self.uncommitted or self._expiry.due(monotonic))
 
@@ -352,10 +362,10 @@ class Task:
     async def _commit_or_fail(self) -> None:
         try:
             await self._environment.turns.next()
-            if self.dispatcher.failure is None:  # a handler may have failed since this commit was due
+            if self.handling.failure is None:  # a handler may have failed since this commit was due
                 await self.commit()
         except Exception as error:
-            self.dispatcher.failure = self.dispatcher.failure or error
+            self.handling.fail(error)
         finally:
             self._environment.wake()
 
@@ -373,7 +383,7 @@ class Task:
                 self._expire()
                 await self.commit()
         except Exception as error:
-            self.dispatcher.failure = self.dispatcher.failure or error
+            self.handling.fail(error)
         self.raise_failure()
         before, self._settled = self._settled, self._committer.commits
         return self._settled > before or self.refused
@@ -393,8 +403,8 @@ class Task:
         self.commit_cost = 0.7 * self.commit_cost + 0.3 * watch.seconds
 
     async def _commit(self, now: int, monotonic: float, *, first: bool) -> None:
-        self.metrics.handled.inc(self.dispatcher.handled)
-        self.dispatcher.handled = 0
+        self.metrics.handled.inc(self.handling.handled)
+        self.handling.handled = 0
         self._finish_committed = self.timekeeper.finished
         self._mail.awaited = False
         progress = self.timekeeper.next_progress(monotonic)
@@ -428,7 +438,7 @@ class Task:
 
     def _report(self) -> None:
         self.metrics.watermark.set(self.time.watermark)
-        self.metrics.waiting.set(self.dispatcher.unfinished)
+        self.metrics.waiting.set(self.handling.unfinished)
 
     async def flush_store(self, monotonic: float) -> None:
         """Now and then, so that little must be replayed after a crash. A snapshot is as good as a flush: with one every
@@ -462,10 +472,11 @@ class Task:
                 closing.push_async_callback(self._sender.close)
             closing.push_async_callback(self._close_function)
             closing.push_async_callback(self.dispatcher.close)
+            closing.push_async_callback(self.handling.close)
             self.epochs.cancel_snapshots()
             for under_way in filter(None, (self._commit_task, self._flushing)):
                 await asyncio.gather(under_way, return_exceptions=True)
-            if commit and was is TaskState.RUNNING and self.dispatcher.failure is None:
+            if commit and was is TaskState.RUNNING and self.handling.failure is None:
                 await self.commit()
 
     async def _close_function(self) -> None:

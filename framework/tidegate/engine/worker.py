@@ -172,7 +172,7 @@ class Engine:
         """Let the handlers that are under way end, for so long at most. Nothing new is begun: `run` has ended."""
         deadline = time.monotonic() + seconds
         tasks = self.tasks
-        while any(task.dispatcher.waiting_for_handlers for task in tasks.values()) and time.monotonic() < deadline:
+        while any(task.handling.waiting for task in tasks.values()) and time.monotonic() < deadline:
             self._awake.clear()
             await self._pause(min(0.05, seconds))
 
@@ -278,7 +278,7 @@ class Engine:
 
     def _failed(self, task: Task) -> bool:
         """It runs no longer; what opening it again does not mend is raised."""
-        if task.dispatcher.failure is None:
+        if task.handling.failure is None:
             return task.plan.id not in self.tasks  # taken away while another one had its turn
         if not self._roster.mends(task):
             task.raise_failure()
@@ -329,7 +329,7 @@ class Engine:
             if self._roster.unsettled:
                 await self._roster.settled()
                 continue
-            if not any(task.dispatcher.waiting_for_handlers for task in self.tasks.values()):
+            if not any(task.handling.waiting for task in self.tasks.values()):
                 return
             if not wait and not await self._woken_soon():
                 return

@@ -141,7 +141,7 @@ class World:
         if tasks:
             self.counted["failures"] += 1
             task = self.chance.choice(tasks)
-            task.dispatcher.failure = task.dispatcher.failure or LogUnavailableError("torn off")
+            task.handling.fail(LogUnavailableError("torn off"))
             self.engine._roster.mends(task)
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -166,8 +166,8 @@ class World:
         for _ in range(self.chance.randrange(4)):
             await asyncio.sleep(0)
         for task in list(self.engine.tasks.values()):
-            if task.dispatcher.failure is not None:
-                assert isinstance(task.dispatcher.failure, LogUnavailableError | FencedError), task.dispatcher.failure
+            if task.handling.failure is not None:
+                assert isinstance(task.handling.failure, LogUnavailableError | FencedError), task.handling.failure
                 self.engine._roster.mends(task)
 
     def handle(self) -> None:
@@ -182,7 +182,7 @@ class World:
                 task.start_commit()
 
     def _some(self) -> list[Any]:
-        running = [task for task in self.engine.tasks.values() if task.dispatcher.failure is None]
+        running = [task for task in self.engine.tasks.values() if task.handling.failure is None]
         return [self.chance.choice(running)] if running else []
 
     async def lead(self) -> None:

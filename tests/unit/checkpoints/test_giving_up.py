@@ -79,7 +79,7 @@ async def reopen_in_the_middle(harness: AppHarness) -> None:
         await task.commit()
     victim = harness.engine.tasks["first.0"]
     assert victim.epochs.snapshotting
-    victim.dispatcher.failure = LogUnavailableError("torn off")
+    victim.handling.failure = LogUnavailableError("torn off")
     assert harness.engine._roster.mends(victim)
     await harness.engine._roster.settled()
 
