@@ -97,12 +97,12 @@ format: setup ## Format the code and apply the safe fixes
 	$(BIN)/ruff format $(CODE)
 
 .PHONY: bench
-bench: setup ## Compare with a few peers on a real Kafka [ARGS="--help" shows the options]
+bench: setup ## Compare with a few peers on a real Kafka, and the embedded log with a bare loop [ARGS="--help"]
 	$(PY) -m benchmarks $(ARGS)
 
 .PHONY: bench-all
-bench-all: setup ## Compare with all peers on all workloads, and publish the figures: 25 minutes [ARGS=...]
-	$(PY) -m benchmarks --peers all --workloads w,yahoo,latency --publish $(ARGS)
+bench-all: setup ## Compare with all peers on all workloads, and publish the figures: 30 minutes [ARGS=...]
+	$(PY) -m benchmarks --peers all --workloads w,yahoo,latency,embedded --publish $(ARGS)
 
 .PHONY: docs
 docs: setup ## Regenerate the pages that come from the code: settings and command line

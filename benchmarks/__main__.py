@@ -41,7 +41,7 @@ console = Console(width=None if sys.stdout.isatty() else 130)
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--peers", default="quick", help=f"quick, all, or names: {', '.join(row.name for row in ROWS)}.")
-@click.option("--workloads", default="w", help=f"Of {', '.join(_WORKLOADS)}.")
+@click.option("--workloads", default="w,embedded", help=f"Of {', '.join(_WORKLOADS)}.")
 @click.option("--events", default=2_000_000, help="In the topics of W and Yahoo. A JVM needs 2 million to be warm.")
 @click.option("--seconds", default=15.0, help="A slow row's run ends so long after its first output; a fast one's 3 ×.")
 @click.option("--rounds", default=3, help="How often rows that are fast are measured; the others are measured once.")
