@@ -215,7 +215,10 @@ class Engine:
         """The app has stopped. Or a bounded run is over."""
         if self._listening.stopped:
             return True
-        return self.until_end and not self._roster.unsettled and await self._bounded.is_over()
+        if not self.until_end or self._roster.unsettled:
+            return False
+        # While others were asked, a task of theirs may have become ours: it must come to its end here, too.
+        return await self._bounded.is_over() and not self._roster.unsettled
 
     async def _read_forever(self, feed: Feed) -> None:
         while True:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from tidegate import App, Context
+from tidegate.engine.committed import read_committed
 from tidegate.engine.plan import Plan
 from tidegate.engine.stores import Stores
 from tidegate.engine.worker import Engine
 from tidegate.keys import partition_of
 from tidegate.logs.base import TopicPartition
+from tidegate.logs.membership import Alone, Held, Membership
 from tidegate.settings import Settings
-from tidegate.testing.log import MemoryLog
+from tidegate.testing.log import MemoryLog, MemoryWriter
+from tidegate.time.clock import MAX_TIME
 
 LATE = 0.3
 
@@ -88,3 +92,75 @@ async def test_the_end_does_not_wait_for_the_next_commit_to_be_due() -> None:
 
     await engine.close_tasks(commit=False)
     assert handled == [0, 2, 4, 6, 8]
+
+
+class Heir(Alone):
+    """Gets the tasks of another worker when that one has left."""
+
+    def __init__(self, inherited: TopicPartition) -> None:
+        super().__init__()
+        self.inherited, self._left = inherited, asyncio.Event()
+
+    async def join(self, tasks: Iterable[TopicPartition], held: Held) -> None:
+        await super().join(set(tasks) - {self.inherited}, held)
+
+    async def changed(self, generation: int) -> None:
+        await self._left.wait()
+        await super().changed(generation)
+
+    def inherit(self) -> None:
+        if not self._left.is_set():
+            self.owned |= {self.inherited}
+            self.generation += 1
+            self._left.set()
+
+
+class SlowLog(MemoryLog):
+    """Somebody leaves while the log is asked how far they are, and answers to appends take a while."""
+
+    heir: Heir | None = None
+
+    async def end_offsets(self, sources: Any) -> dict[TopicPartition, int]:
+        found = dict(await super().end_offsets(sources))
+        if self.heir is not None and self.heir.inherited in found:
+            self.heir.inherit()
+            await asyncio.sleep(LATE / 10)
+        return found
+
+    async def writer(self, transactional_id: str | None = None) -> MemoryWriter:
+        writer = await super().writer(transactional_id)
+        append = writer.append
+
+        async def late(*arguments: Any) -> Any:
+            positions = await append(*arguments)
+            await asyncio.sleep(LATE)
+            return positions
+
+        writer.append = late  # type: ignore[method-assign, assignment]
+        return writer
+
+
+async def test_tasks_that_are_inherited_at_the_very_end_are_brought_to_their_end_again() -> None:
+    """Opening one begins with a commit that knows of no end; a worker that left it at that would take it back."""
+    app, options = App("app"), Settings(partitions=2)
+
+    @app.process(app.topic("numbers", value_type=int))
+    async def note(ctx: Context, number: int) -> None:
+        pass
+
+    definition, log = app.define(), SlowLog()
+    plan = Plan(definition.id, definition.services, definition.topics, options, {})
+
+    async def run(membership: Membership) -> None:
+        engine = Engine(plan, log, Stores(None, options), options, membership=membership, until_end=True)
+        await engine.start()
+        await asyncio.wait_for(engine.run(), 20)
+        await engine.close_tasks(commit=True)
+
+    await run(Alone())
+    log.heir = Heir(plan.tasks[1].changelog)
+    await run(log.heir)
+
+    assert log.heir.generation == 2, "it inherited nothing"
+    committed, _ = await read_committed(log, plan.tasks)
+    assert {name: task.watermark for name, task in committed.items()} == {"note.0": MAX_TIME, "note.1": MAX_TIME}
