@@ -63,7 +63,7 @@ POINTS: Final = {
     "leader.completing": "the leader is sure that it leads, the manifest is not written",
     "leader.completed": "the manifest is there, the log does not say so yet",
     "leader.deciding": "what becomes of a checkpoint is about to be written to the log",
-    "leader.cleaned": "older checkpoints are deleted, internal topics are not trimmed",
+    "leader.trimming": "the leader knows what all have read in internal topics, and has deleted nothing of it",
     "recovery.fetching": "a task is about to look for a checkpoint to start from",
     "recovery.fetched": "a task has a checkpoint as its store, its changelog's tail is not replayed",
     "log.cleaning": "the embedded log is about to compact a changelog",

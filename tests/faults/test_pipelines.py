@@ -13,6 +13,7 @@ from examples.tinder_match.generator import LikeStream, Origin
 from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
+from tests.faults.support.points import TRIMMING
 from tests.faults.support.world import KILLED, Picture, World
 
 CHECKS: dict[str, Callable[[World, Picture], None]] = {
@@ -39,6 +40,27 @@ def test_kills_do_not_disturb_services_in_a_row_or_in_a_circle(
     world.drain()
 
     CHECKS[app](world, world.look())
+
+
+def test_a_kill_while_an_internal_topic_is_trimmed_takes_nothing_that_is_not_read(
+    new_world: NewWorld, seed: int
+) -> None:
+    """Each life begins with what those before have read, beside what has come since."""
+    world = new_world("shuffled")
+    for number in range(4):
+        world.append("entries", entries(seed + number, 100, in_order=True, first=1 + 100 * number))
+        if number:
+            world.suffer(f"{TRIMMING}:kill@1", until_end=False)
+        world.drain()
+    for _ in range(20):  # one that has little to do may be at its end before
+        picture = world.look()
+        left = sum(map(len, picture.partitions("shuffled.owners.entries.by-key")))
+        if left < 400:
+            break
+        world.drain()
+
+    assert left < 400, world.told("nothing was trimmed")
+    oracle.check_shuffled(world, picture)
 
 
 def test_a_service_that_lags_behind_another_is_not_overtaken_by_its_time(new_world: NewWorld, seed: int) -> None:

@@ -12,8 +12,9 @@
 6. Make sure that it still leads, by writing to the log once more. Put the manifest. Now the checkpoint is complete,
    whoever leads.
 7. Say so in the log, and answer whoever asked.
-8. Delete what need not be kept: older checkpoints, files that none has any more, and records of internal topics below
-   every checkpoint that is kept.
+8. Delete what need not be kept: older checkpoints, and files that none has any more.
+
+Between checkpoints the leader trims internal topics: see `trimming`.
 
 A storage may hang rather than fail. No call of it is waited for longer than a checkpoint may take, and is then left to
 itself. Only of a manifest that is still being put must one know: as long as it may appear, nothing is deleted.
@@ -37,7 +38,7 @@ from tidegate.checkpoints.manifest import FileRef, Manifest, TaskSnapshot, decod
 from tidegate.checkpoints.records import ANSWERS, Answer, Request
 from tidegate.checkpoints.storage import CheckpointStorage, check_name
 from tidegate.checkpoints.threads import Threads
-from tidegate.checkpoints.trimming import kept, trim
+from tidegate.checkpoints.trimming import find_done
 from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.errors import (
@@ -45,6 +46,7 @@ from tidegate.errors import (
     CheckpointNotFoundError,
     CheckpointStorageError,
     FencedError,
+    LogError,
     LogUnavailableError,
     TidegateError,
     UsageError,
@@ -66,6 +68,8 @@ _AWAY_SECONDS: Final = 1.0
 _LEADER_KEY: Final = b"tidegate/leader"
 _QUESTIONS: Final = 8
 """Calls of the storage that may hang at the same time; more are not made before one of them ends."""
+_TRIM_SECONDS: Final = 30.0
+"""How often internal topics are trimmed. A new leader does it at once: short runs may never come to a second time."""
 _LAST_SECONDS: Final = 10.0
 """How long the storage has, after the time is up, to say whether the manifest is there."""
 
@@ -98,6 +102,10 @@ class Coordinator:
         """Manifests that may still appear: what they name must be there then."""
         self._begun_at = self._last = clock.monotonic()
         """When the checkpoint under way, and the last one, was begun."""
+        self._trim_at = 0.0
+        """By the clock, when internal topics are to be trimmed again."""
+        self._untrimmed = False
+        """It was said that they cannot be."""
 
     # -- leading -----------------------------------------------------------------------------------------------------
     async def run(self) -> None:
@@ -133,7 +141,7 @@ class Coordinator:
         under_way = self.ledger.under_way
         if under_way is not None:
             return await self._look_after(under_way)
-        return await self._begin_if_due()
+        return await self._begin_if_due() or await self._trim_if_due()
 
     async def _take_over(self) -> None:
         """Steps 1 and 2."""
@@ -150,6 +158,7 @@ class Coordinator:
         if left is not None:
             await self._settle(left, "its leader is gone")
         fault_point("leader.started")
+        await self._trim()
 
     async def _settle(self, left: CheckpointRecord, reason: str) -> None:
         """It is complete if its manifest is there, else it is given up for this reason."""
@@ -190,6 +199,10 @@ class Coordinator:
         assert self._reader is not None  # noqa: S101
         while self._reader.position(control) < ends[control]:
             await self._listen(1.0)
+
+    async def _confirm(self) -> None:
+        """Make sure that it still leads: FencedError says that another one does."""
+        await self._say((_LEADER_KEY, b"", self._clock.now(), ()))
 
     # -- beginning ---------------------------------------------------------------------------------------------------
     async def _begin_if_due(self) -> bool:
@@ -332,7 +345,7 @@ class Coordinator:
             tasks=snapshots,
             **describe(self._plan),
         )
-        await self._say((_LEADER_KEY, b"%d" % barrier.epoch, self._clock.now(), ()))  # fenced: another one leads
+        await self._confirm()
         fault_point("leader.completing")
         await self._put(storage, manifest)
         fault_point("leader.completed")
@@ -374,9 +387,7 @@ class Coordinator:
         try:
             storage = await self._storage()
             await self._ask(storage, storage.retain, self._settings.checkpoint_keep)
-            fault_point("leader.cleaned")
-            await trim(self._plan, self._log, await self._ask(storage, kept, storage))
-        except (CheckpointError, LogUnavailableError) as error:
+        except CheckpointError as error:
             logger.warning("what is no longer needed could not be deleted, and is next time: %s", error)
 
     async def _decide(self, barrier: CheckpointRecord, *, manifest: Manifest | None = None, reason: str = "") -> None:
@@ -404,6 +415,28 @@ class Coordinator:
             logger.warning("checkpoint %s was given up: %s", barrier.name or barrier.epoch, reason)
         else:
             _tell(manifest)
+
+    # -- between checkpoints -----------------------------------------------------------------------------------------
+    async def _trim_if_due(self) -> bool:
+        return self._clock.monotonic() >= self._trim_at and await self._trim()
+
+    async def _trim(self) -> bool:
+        """No checkpoint is under way. False: there is nothing to delete."""
+        self._trim_at = self._clock.monotonic() + _TRIM_SECONDS
+        done = await find_done(self._plan, self._log)
+        if not done:
+            return False
+        await self._confirm()
+        fault_point("leader.trimming")
+        try:
+            await self._log.trim(done)
+        except LogError as error:
+            if not self._untrimmed:  # not again and again, where a broker does not allow it
+                logger.warning("what all have read of internal topics is not deleted yet: %s", error)
+            self._untrimmed = True
+        else:
+            self._untrimmed = False
+        return True
 
     async def _answer(self, id_: str, answer: Answer) -> None:
         await self._say(ANSWERS.record(id_, answer, self._clock.now()))

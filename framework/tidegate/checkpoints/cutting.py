@@ -45,6 +45,8 @@ async def in_flight(
         mark = snapshot.marker.inputs.get(source_name(source), InputMark(position=0))
         end = (await log.end_offsets([source]))[source] if topic.carried else ends.get(source, 0)
         named = _origin(plan, app, topic, source)
+        if topic.internal:
+            await _check_kept(log, source, mark, end)
         for record in await _read(log, source, mark, end):
             sent_in = 0 if topic.carried else epoch_of(record.headers, prefix)
             if sent_in is not None and sent_in < epoch:
@@ -60,6 +62,13 @@ def _origin(plan: TaskPlan, app: str, topic: TopicDefinition, source: TopicParti
         if in_flight_topic(app, plan.run, plan.definition.name, other.name) == topic.name:
             return TopicPartition(other.name, source.partition)
     raise CheckpointError(f"{plan.id} reads {topic.name}, and no input that it could have come from")
+
+
+async def _check_kept(log: Log, source: TopicPartition, mark: InputMark, end: int) -> None:
+    """Nobody but the leader removes what is in internal topics, and none while a checkpoint is under way."""
+    first = (await log.start_offsets([source]))[source]
+    if mark.resume_at < min(first, end):
+        raise CheckpointError(f"{source} begins at {first}, and what was in flight begins at {mark.resume_at}")
 
 
 async def _read(log: Log, source: TopicPartition, mark: InputMark, end: int) -> list[LogRecord]:

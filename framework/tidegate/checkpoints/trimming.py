@@ -1,45 +1,48 @@
-"""Deletes what no checkpoint needs any more from internal topics, which have no retention of their own.
+"""Deletes from internal topics what all their readers are done with. Time must not remove anything there: records keep
+the time of their events, which may be long ago, and what nobody has read yet is needed however old it is.
 
-A checkpoint that is kept lies behind every position that tasks have committed since. So what lies below the oldest of
-those that are kept is read by nobody, whatever happens.
+Below the positions that tasks have committed nobody reads any more, but for one: the leader, which copies what was in
+flight at the cut of the checkpoint that is under way. So:
+
+1. The positions are read while no checkpoint is under way.
+2. Whoever has read them makes sure that it still leads: then no other leader had begun a checkpoint by that time.
+3. What lies below them is deleted. The cut of every later checkpoint lies above them, or there.
 """
 
 from __future__ import annotations
 
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.storage import CheckpointStorage
-from tidegate.engine.markers import parse_source
-from tidegate.engine.plan import Plan
+from collections.abc import Mapping
+
+from tidegate.engine.committed import read_markers
+from tidegate.engine.markers import CommitMarker, source_name
+from tidegate.engine.plan import Plan, TaskPlan
+from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Log, TopicPartition
 
-__all__ = ("kept", "trim")
+__all__ = ("find_done",)
 
 
-def kept(storage: CheckpointStorage) -> list[Manifest]:
-    return [storage.manifest(epoch) for epoch in storage.checkpoints()]
-
-
-async def trim(plan: Plan, log: Log, manifests: list[Manifest]) -> None:
-    """`manifests`: of all checkpoints that are kept."""
-    starts = _starts(plan, manifests)
-    if starts:
-        await log.trim(starts)
-
-
-def _starts(plan: Plan, manifests: list[Manifest]) -> dict[TopicPartition, int]:
-    """Below every cut of this run; of a topic that one of them does not know, nothing."""
-    internal = {name for name, topic in plan.topics.items() if topic.internal}
-    cuts = [
-        {
-            source: mark.resume_at
-            for task in manifest.tasks
-            for name, mark in task.marker.inputs.items()
-            if (source := parse_source(name)).topic in internal
-        }
-        for manifest in manifests
-        if manifest.run == plan.run.id
-    ]
-    if not cuts:
+async def find_done(plan: Plan, log: Log) -> dict[TopicPartition, int]:
+    """Per partition of internal topics, the position below which there is something, and nobody needs it (step 1)."""
+    tasks = {task.id: task for task in plan.tasks if any(_trimmed(topic) for topic, _ in task.sources)}
+    if not tasks:
         return {}
-    common = set.intersection(*(set(cut) for cut in cuts))
-    return {source: lowest for source in common if (lowest := min(cut[source] for cut in cuts)) > 0}
+    done = _lowest(tasks, await read_markers(log, tasks.values()))
+    starts = await log.start_offsets(done)
+    return {source: position for source, position in done.items() if position > starts[source]}
+
+
+def _trimmed(topic: TopicDefinition) -> bool:
+    return topic.internal
+
+
+def _lowest(tasks: Mapping[str, TaskPlan], markers: Mapping[str, CommitMarker | None]) -> dict[TopicPartition, int]:
+    """Of all who read a partition. One that has never committed needs everything."""
+    lowest: dict[TopicPartition, int] = {}
+    for name, task in tasks.items():
+        marker = markers[name]
+        for source in (source for topic, source in task.sources if _trimmed(topic)):
+            mark = None if marker is None else marker.inputs.get(source_name(source))
+            position = 0 if mark is None else mark.resume_at
+            lowest[source] = min(position, lowest.get(source, position))
+    return lowest

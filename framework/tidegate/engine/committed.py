@@ -13,7 +13,7 @@ from tidegate.engine.recovery import last_marker
 from tidegate.logs.base import Reader, TopicPartition
 from tidegate.time.clock import MAX_TIME, MIN_TIME
 
-__all__ = ("Committed", "Offsets", "read_committed")
+__all__ = ("Committed", "Offsets", "read_committed", "read_markers")
 
 _PATIENCE: Final = 5.0
 """How long to look for the next record of partitions that have one, or none, in seconds."""
@@ -83,6 +83,15 @@ async def read_committed(
         for name, by_source in marks.items()
     }
     return found, ends
+
+
+async def read_markers(log: Offsets, tasks: Iterable[TaskPlan]) -> dict[str, CommitMarker | None]:
+    """By task, its last commit marker. None: it never ran."""
+    reader = log.reader()
+    try:
+        return await _markers(log, reader, tasks)
+    finally:
+        await reader.close()
 
 
 async def _markers(log: Offsets, reader: Reader, tasks: Iterable[TaskPlan]) -> dict[str, CommitMarker | None]:

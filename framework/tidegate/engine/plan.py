@@ -275,9 +275,9 @@ class Plan:
         return [*map(self._spec, self.topics.values()), *self.changelogs, control]
 
     def _spec(self, topic: TopicDefinition) -> TopicSpec:
-        """Internal topics are trimmed behind the checkpoints, if there are any: time must not remove what is unread.
-        Replies are read by no task, so they are only ever removed by time."""
-        trimmed = topic.internal and topic is not self.replies and self._settings.checkpoint_interval > 0
+        """Internal topics are trimmed when all have read them: time must not remove what is unread. Replies are read by
+        no task, so they are only ever removed by time."""
+        trimmed = topic.internal and topic is not self.replies
         return (replace(topic, retention_ms=None) if trimmed else topic).spec
 
 

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.checkpoints.test_protocol import Look, make_app, restarted_without_state
-from tidegate import App, Context, ValueState
 from tidegate.checkpoints.manifest import Manifest
 from tidegate.checkpoints.records import REQUESTS, Request
 from tidegate.checkpoints.storage import CheckpointStorage
 from tidegate.errors import CheckpointFailedError, LogUnavailableError
-from tidegate.logs.base import TopicPartition
 from tidegate.testing import AppHarness, arm, disarm, parse
 
 
@@ -212,32 +210,6 @@ def test_any_storage_will_do(url: str, tmp_path: Path) -> None:
         assert Look(harness, manifest, tmp_path).count("second", "k") == 300
         assert all(found.fetched for found in restarted_without_state(harness))
         assert harness.state("second", "seen", "k") == 300
-
-
-def test_internal_topics_are_trimmed_behind_the_checkpoints_that_are_kept(tmp_path: Path) -> None:
-    app = App("trimmed")
-    events = app.topic("events", value_type=int)
-
-    @app.process(events, key_by=lambda event: str(event % 3), name="count")
-    async def count(ctx: Context, event: int, seen: ValueState[int]) -> None:
-        seen.value = (seen.value or 0) + 1
-
-    internal = TopicPartition("trimmed.count.events.by-key", 0)
-    with AppHarness(app, checkpoints=tmp_path, checkpoint_keep=2, checkpoint_interval=1_000_000.0) as harness:
-        assert harness.run(harness.log.topics())[internal.topic].retention_ms is None
-        starts, ends = [], []
-        for _ in range(4):
-            harness.send_many(events, range(10), key=str)
-            harness.checkpoint()
-            starts.append(harness.log.bounds(internal)[0])
-            ends.append(harness.log.bounds(internal)[1])
-
-        assert starts[0] >= ends[0] - 1 or starts[0] == 0
-        assert starts[-1] >= ends[-2] - 1, "below the older of the two that are kept"
-        assert starts[-1] < ends[-1]
-        harness.crash()
-        harness.send(events, 4, key="x")
-        assert harness.state("count", "seen", "1") == 4 * 3 + 1
 
 
 def test_a_storage_that_others_cannot_reach_is_noticed(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
