@@ -7,7 +7,6 @@ taken. What becomes of one piece of work is in `handling`.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ from tidegate.engine.handling import Handling
 from tidegate.engine.inputs import Chunk, Input
 from tidegate.engine.order import KeyOrder
 from tidegate.engine.prefetch import Prefetch
-from tidegate.engine.runner import Runner
+from tidegate.engine.runner import FAILURES, Runner
 from tidegate.engine.work import Work
 from tidegate.errors import DataError, MissingKeyError
 from tidegate.functions.service import ServiceDefinition
@@ -291,7 +290,7 @@ class Dispatcher:
                             await process(context, value, given)
                         else:
                             await process(context, value, *states)
-                    except (Exception, asyncio.CancelledError) as error:
+                    except FAILURES as error:
                         if context.private is not None:
                             raise
                         time.halt()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
+from tidegate.engine.ages import Ages
 from tidegate.engine.commits import Commits
 from tidegate.engine.metrics import Metrics
 from tidegate.engine.snapshots import Snapshots
@@ -41,3 +42,5 @@ class Environment:
     """The thread in which state is read ahead; None: it is not."""
     turns: Turns = field(default_factory=Turns)
     """Of the event loop: slices and commits take one each."""
+    ages: Ages = field(default_factory=Ages)
+    """Of what is emitted."""

@@ -20,7 +20,7 @@ from tidegate.engine.context import TaskContext
 from tidegate.engine.failures import FailureHandling, Outcome
 from tidegate.engine.inputs import Input
 from tidegate.engine.order import KeyOrder
-from tidegate.engine.runner import Runner
+from tidegate.engine.runner import FAILURES, Runner
 from tidegate.engine.work import Work
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, UnknownTimerError
 from tidegate.functions.service import ServiceDefinition
@@ -112,7 +112,7 @@ class Handling:
             yielded = coroutine.send(None)
         except StopIteration:
             self._settle(context, work)
-        except (Exception, asyncio.CancelledError) as error:
+        except FAILURES as error:
             self.failed(context, work, error)
         else:
             self.park(runner, context, coroutine, yielded, work)

@@ -274,6 +274,12 @@ class Plan:
         control = TopicSpec(name=self.control.topic, partitions=1, compact=True, internal=True)
         return [*map(self._spec, self.topics.values()), *self.changelogs, control]
 
+    @property
+    def retentions(self) -> Mapping[str, int]:
+        """The topics that do not keep records for ever, with how many ms they keep them, by the records' own time."""
+        specs = (self._existing.get(spec.name, spec) for spec in self.specs)
+        return {spec.name: spec.retention_ms for spec in specs if spec.retention_ms and not spec.append_time}
+
     def _spec(self, topic: TopicDefinition) -> TopicSpec:
         """Internal topics are trimmed when all have read them: time must not remove what is unread. Replies are read by
         no task, so they are only ever removed by time."""

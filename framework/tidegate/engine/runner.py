@@ -14,11 +14,14 @@ import contextvars
 import types
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidegate.functions.messages import handling
 
-__all__ = ("Runner",)
+__all__ = ("FAILURES", "Runner")
+
+FAILURES: Final = (Exception, asyncio.CancelledError, SystemExit)
+"""With what a handler fails, alone: `sys.exit` in one record's handler would end the worker at each of its starts."""
 
 T = TypeVar("T")
 Done = Callable[[BaseException | None], None]
@@ -84,7 +87,7 @@ class Runner:
             error: BaseException | None = None
             try:
                 await _resume(coroutine, yielded, cancelled)
-            except (Exception, asyncio.CancelledError) as failure:
+            except FAILURES as failure:
                 error = failure
             over = self._task.cancelling() > self._requested
             self._forget_cancellation()

@@ -416,6 +416,7 @@ class Task:
         if self._sender is not None:
             await self._sender.flushed()
         await self._committer.commit(frozen)
+        self._environment.ages.look_at(self.definition.name, frozen.outputs, now)
         if moved:
             self.epochs.take_snapshot(frozen.marker)
         self._unflushed = True

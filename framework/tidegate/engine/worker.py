@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+from tidegate.engine.ages import Ages
 from tidegate.engine.bounded import BoundedRun
 from tidegate.engine.commits import Commits
 from tidegate.engine.environment import Environment
@@ -120,6 +121,7 @@ class Engine:
             commits=self.commits,
             turns=self._turns,
             readers=self._readers,
+            ages=Ages(self.plan.retentions if self.log.ages_by_timestamp else {}),
         )
         return Roster(self.plan, environment, self.membership, enter=self._enter, leave=self._leave)
 

@@ -144,6 +144,10 @@ class Log(Protocol):
     def max_record_bytes(self) -> int:
         """A record that is larger, with its key and headers, is refused with RecordTooLargeError."""
 
+    @property
+    def ages_by_timestamp(self) -> bool:
+        """Whether topics keep records by the records' own time; else it counts when they were appended."""
+
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...

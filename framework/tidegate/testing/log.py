@@ -38,6 +38,8 @@ class _Partition:
 class MemoryLog:
     """A Log in memory. Retention and compaction happen when `clean` is called, and only then."""
 
+    ages_by_timestamp = False
+
     def __init__(
         self, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, max_record_bytes: int = 8 << 20
     ) -> None:

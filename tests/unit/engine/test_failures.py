@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Annotated, Any
 
 import msgspec
@@ -577,3 +578,44 @@ def test_such_records_are_found_while_reading_goes_on() -> None:
         bounded_run(b)
         assert len(b.dead_letters(b.service)) == 50
         assert len(b.outputs(b.out)) == 4950
+
+
+@pytest.mark.parametrize("way", ["straight", "awaits", "waits", "timer"])
+def test_a_handler_that_calls_sys_exit_fails_alone_and_the_worker_goes_on(way: str) -> None:
+    app = App("leaving", partitions=1)
+    events = app.topic("events", value_type=str, key=lambda _: "k")
+
+    async def nothing() -> None:
+        pass
+
+    def leave() -> None:
+        sys.exit("no such thing")
+
+    if way == "straight":
+
+        @app.process(events, errors=DEAD_LETTER)
+        async def count(ctx: Context, event: str, seen: Annotated[ValueState[int], Default(0)]) -> None:
+            seen.value += 1
+            if event == "bad":
+                leave()
+    else:
+
+        @app.process(events, errors=DEAD_LETTER)
+        async def count(ctx: Context, event: str, seen: Annotated[ValueState[int], Default(0)]) -> None:
+            seen.value += 1
+            await (asyncio.sleep(0) if way == "waits" else nothing())
+            if event == "bad" and way == "timer":
+                ctx.timers.after(1, name="leaving")
+            elif event == "bad":
+                leave()
+
+        @count.on_timer("leaving")
+        async def leaving(ctx: Context, seen: Annotated[ValueState[int], Default(0)]) -> None:
+            leave()
+
+    with AppHarness(app) as harness:
+        harness.send_many(events, ["good", "bad", "good"])
+        harness.advance_watermark(MAX_TIME)
+        (letter,) = harness.dead_letters(count)
+        assert (letter.error_type, letter.error) == ("SystemExit", "no such thing")
+        assert harness.state(count, "seen", "k") == (3 if way == "timer" else 2)

@@ -47,6 +47,8 @@ def _system_clock() -> int:
 class EmbeddedLog:
     """A Log in a directory that this process owns."""
 
+    ages_by_timestamp = False
+
     def __init__(
         self,
         directory: Path,

@@ -27,6 +27,8 @@ WRITE_LANES: Final = 16
 class KafkaLog:
     """A Log on the brokers of a URL such as kafka://127.0.0.1:9092."""
 
+    ages_by_timestamp = True
+
     def __init__(self, broker: str, settings: KafkaSettings) -> None:
         self._cluster = Cluster(addresses_of(broker), settings)
         self._topics = Topics(self._cluster)
