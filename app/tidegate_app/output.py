@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ("count", "note", "print_json", "print_table", "silence_stdout", "stderr_console", "write_lines")
+__all__ = ("note", "print_json", "print_table", "silence_stdout", "stderr_console", "write_lines")
 
 WIDE = 200
 """Columns of a table that no terminal shows: enough not to cut anything off."""
@@ -21,10 +21,6 @@ WIDE = 200
 def note(text: str) -> None:
     """Something to know, that is not the command's result."""
     click.echo(text, err=True)
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def stderr_console() -> Console:

@@ -45,7 +45,8 @@ from tidegate.query.values import json_bytes, json_key, parse_key
 from tidegate.state.base import Store
 from tidegate.state.layout import KEYED, MARKER, OPERATOR, TIMER, parse_keyed, parse_timer, prefix_range
 from tidegate.testing import AppHarness
-from tidegate_app.output import count, note
+from tidegate.wording import count
+from tidegate_app.output import note
 
 __all__ = ("Replaying",)
 

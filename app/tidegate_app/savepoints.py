@@ -27,7 +27,8 @@ from tidegate.host import AppDefinition
 from tidegate.places import checkpoint_url
 from tidegate.query.values import json_bytes, json_key
 from tidegate.time.clock import MIN_TIME
-from tidegate_app.output import count, note, print_json, print_table, stderr_console, write_lines
+from tidegate.wording import count
+from tidegate_app.output import note, print_json, print_table, stderr_console, write_lines
 
 __all__ = ("Savepoints", "restore_options")
 

@@ -25,7 +25,8 @@ from tidegate.errors import (
 from tidegate.host import AppDefinition
 from tidegate.serving.records import RecordMaker, needs_key, typed_topic
 from tidegate.time.clock import SystemClock
-from tidegate_app.output import count, note, stderr_console
+from tidegate.wording import count
+from tidegate_app.output import note, stderr_console
 from tidegate_app.stdin import StdinLines
 
 __all__ = ("Sending",)

@@ -40,6 +40,7 @@ from tidegate.query.views import ServiceView, TaskView
 from tidegate.resolving import Resolved, resolve
 from tidegate.settings import Settings
 from tidegate.time.clock import Clock, SystemClock
+from tidegate.wording import count
 
 __all__ = ("AppDefinition", "Host", "open_log")
 
@@ -90,7 +91,7 @@ def _tell_what_does_not_count(resolved: Resolved, plan: Plan) -> None:
         logger.warning(
             "partitions=%d is for topics that do not exist yet; these services go by topics that do: %s. To "
             "change the number of tasks, stop the app with a savepoint and restore that with --partitions %d.",
-            wanted, ", ".join(f"{name} has {count} tasks" for name, count in plan.fixed.items()), wanted,
+            wanted, ", ".join(f"{name} has {count(tasks, 'task')}" for name, tasks in plan.fixed.items()), wanted,
         )  # fmt: skip
 
 
@@ -276,8 +277,8 @@ class Host:
         self.recovered_keys = await self._count_keys()
         replayed = sum(report.recovered.replayed for report in self.reports)
         logger.info(
-            "recovered %s, replayed %s records in %.0f ms (%d tasks)",
-            self.recovered_keys, f"{replayed:,}", took, len(tasks),
+            "recovered %s, replayed %s in %.0f ms (%s)",
+            self.recovered_keys, count(replayed, "record"), took, count(len(tasks), "task"),
         )  # fmt: skip
 
     async def _count_keys(self) -> KeyCount:

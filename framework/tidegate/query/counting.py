@@ -12,6 +12,7 @@ from tidegate.functions.service import ServiceDefinition
 from tidegate.query.views import TaskView, key_groups
 from tidegate.state.base import Store
 from tidegate.state.layout import TIMER, keyed_prefix, parse_tail, prefix_range
+from tidegate.wording import count
 
 __all__ = ("KeyCount", "count_keys")
 
@@ -24,7 +25,7 @@ class KeyCount(NamedTuple):
     exact: bool
 
     def __str__(self) -> str:
-        return f"{'' if self.exact else 'about '}{self.keys:,} {'key' if self.keys == 1 else 'keys'}"
+        return f"{'' if self.exact else 'about '}{count(self.keys, 'key')}"
 
 
 async def count_keys(tasks: Iterable[tuple[ServiceDefinition, TaskView]]) -> KeyCount:
