@@ -14,10 +14,8 @@
 7. Say so in the log, and answer whoever asked.
 8. Delete what need not be kept: older checkpoints, and files that none has any more.
 
-Between checkpoints the leader trims internal topics: see `trimming`.
-
-A storage may hang rather than fail. No call of it is waited for longer than a checkpoint may take, and is then left to
-itself. Only of a manifest that is still being put must one know: as long as it may appear, nothing is deleted.
+Between checkpoints the leader trims internal topics: see `trimming`. A storage may hang, rather than fail: see
+`patience`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -35,16 +33,15 @@ from tidegate.checkpoints.describing import describe
 from tidegate.checkpoints.inflight import InFlightRecord, encode_in_flight
 from tidegate.checkpoints.ledger import Ledger
 from tidegate.checkpoints.manifest import FileRef, Manifest, TaskSnapshot, decode_task
+from tidegate.checkpoints.patience import LAST_SECONDS, Patience
 from tidegate.checkpoints.records import ANSWERS, Answer, Request
 from tidegate.checkpoints.storage import CheckpointStorage, check_name
-from tidegate.checkpoints.threads import Threads
 from tidegate.checkpoints.trimming import find_done
 from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.errors import (
     CheckpointError,
     CheckpointNotFoundError,
-    CheckpointStorageError,
     FencedError,
     LogError,
     LogUnavailableError,
@@ -66,14 +63,8 @@ _AGAIN_SECONDS: Final = 0.2
 """After one was given up: tasks hear of it, and let go of what they had for it."""
 _AWAY_SECONDS: Final = 1.0
 _LEADER_KEY: Final = b"tidegate/leader"
-_QUESTIONS: Final = 8
-"""Calls of the storage that may hang at the same time; more are not made before one of them ends."""
 _TRIM_SECONDS: Final = 30.0
 """How often internal topics are trimmed. A new leader does it at once: short runs may never come to a second time."""
-_LAST_SECONDS: Final = 10.0
-"""How long the storage has, after the time is up, to say whether the manifest is there."""
-
-T = TypeVar("T")
 
 
 class Coordinator:
@@ -97,9 +88,7 @@ class Coordinator:
         """It was said that nothing is coordinated from here."""
         self._not_before = 0.0
         """By the loop's clock, when something that was asked for may be tried again."""
-        self._threads = Threads(_QUESTIONS)
-        self._putting: set[asyncio.Future[None]] = set()
-        """Manifests that may still appear: what they name must be there then."""
+        self._patience = Patience(settings.checkpoint_timeout)
         self._begun_at = self._last = clock.monotonic()
         """When the checkpoint under way, and the last one, was begun."""
         self._trim_at = 0.0
@@ -164,26 +153,15 @@ class Coordinator:
         """It is complete if its manifest is there, else it is given up for this reason."""
         try:
             storage = await self._storage()
-            manifest = await self._ask(storage, storage.manifest, left.name or left.epoch, seconds=_LAST_SECONDS)
+            manifest = await self._patience.ask(
+                storage, storage.manifest, left.name or left.epoch, seconds=LAST_SECONDS
+            )
         except (CheckpointError, UsageError):
             manifest = None
         if manifest is not None and (manifest.run, manifest.epoch) == (left.run, left.epoch):
             await self._complete(left, manifest)
         else:
             await self._decide(left, reason=reason)
-
-    async def _ask(
-        self, storage: CheckpointStorage, work: Callable[..., T], *args: object, seconds: float | None = None
-    ) -> T:
-        """Call the storage. CheckpointStorageError: it does not answer. `seconds`: at most; none: what a checkpoint
-        has."""
-        longest = self._settings.checkpoint_timeout
-        patience = longest if seconds is None else min(seconds, longest)
-        try:
-            async with asyncio.timeout(patience):
-                return await self._threads.run(work, *args)
-        except TimeoutError:
-            raise CheckpointStorageError(storage.url, f"it has not answered for {patience:g} s") from None
 
     async def _listen(self, timeout: float) -> None:
         assert self._reader is not None  # noqa: S101  it leads
@@ -228,7 +206,7 @@ class Coordinator:
         name = None if request is None else request.name
         if request is not None and name is not None and await self._exists(storage, id_, request, check_name(name)):
             return
-        epochs, base = await self._ask(storage, lambda: (storage.epochs(), _base(storage)))
+        epochs, base = await self._patience.ask(storage, lambda: (storage.epochs(), _base(storage)))
         latest = self.ledger.latest
         epoch = max([0, *epochs, *((latest.epoch,) if latest is not None else ())]) + 1
         barrier = CheckpointRecord(
@@ -251,12 +229,12 @@ class Coordinator:
     async def _sweep(self, storage: CheckpointStorage, given_up: CheckpointRecord, epoch: int) -> None:
         """Delete what was uploaded for checkpoints that were given up: a storage that is full, or too slow, must not
         get fuller with every attempt. This one led when it wrote the barrier, so all before it is decided."""
-        if self._putting:
+        if self._patience.putting:
             return
         try:
             if given_up.name is not None:
-                await self._ask(storage, storage.sweep_savepoint, given_up.name, given_up.epoch)
-            await self._ask(storage, storage.sweep, epoch)
+                await self._patience.ask(storage, storage.sweep_savepoint, given_up.name, given_up.epoch)
+            await self._patience.ask(storage, storage.sweep, epoch)
         except CheckpointError as error:
             logger.warning("what checkpoint %d has left behind is not deleted yet: %s", given_up.epoch, error)
 
@@ -264,7 +242,7 @@ class Coordinator:
         """Whether there is such a savepoint. If it was made for this request, and given up although it was complete,
         that is the answer; but not for who wants the app to stop with it: it has gone on."""
         try:
-            manifest = await self._ask(storage, storage.manifest, name)
+            manifest = await self._patience.ask(storage, storage.manifest, name)
         except CheckpointNotFoundError:
             return False
         if manifest.request != id_:
@@ -327,7 +305,7 @@ class Coordinator:
         storage = await self._storage()
         tasks = {task.id: task for task in self._plan.tasks}
         reports = dict(self.ledger.reports)
-        found = await self._ask(storage, lambda: [_read_task(storage, reports[name].path) for name in tasks])
+        found = await self._patience.ask(storage, lambda: [_read_task(storage, reports[name].path) for name in tasks])
         ends = sent_before(found)
         snapshots = [
             await self._with_in_flight(storage, barrier, tasks[snapshot.task], snapshot, ends) for snapshot in found
@@ -347,20 +325,9 @@ class Coordinator:
         )
         await self._confirm()
         fault_point("leader.completing")
-        await self._put(storage, manifest)
+        await self._patience.put(storage, manifest)
         fault_point("leader.completed")
         return manifest
-
-    async def _put(self, storage: CheckpointStorage, manifest: Manifest) -> None:
-        """It cannot be called back. When time is up it is waited for a little longer: then it is there, or hangs."""
-        putting = await self._threads.start(storage.put_manifest, manifest)
-        self._putting.add(putting)
-        putting.add_done_callback(self._putting.discard)
-        try:
-            await asyncio.shield(putting)
-        except asyncio.CancelledError:
-            await asyncio.wait([putting], timeout=min(_LAST_SECONDS, self._settings.checkpoint_timeout))
-            raise
 
     async def _with_in_flight(
         self,
@@ -375,18 +342,18 @@ class Coordinator:
             return snapshot
         raw, digest = await asyncio.to_thread(_encoded, records)
         path = f"{'' if barrier.name is None else f'{barrier.epoch}/'}in-flight/{plan.id}"
-        await self._ask(storage, storage.put, f"{storage.folder_of(barrier.epoch, barrier.name)}/{path}", raw)
+        await self._patience.ask(storage, storage.put, f"{storage.folder_of(barrier.epoch, barrier.name)}/{path}", raw)
         file = FileRef(name=plan.id, path=path, size=len(raw), sha256=digest)
         return msgspec.structs.replace(snapshot, in_flight=file, in_flight_records=len(records))
 
     async def _complete(self, barrier: CheckpointRecord, manifest: Manifest) -> None:
         """Steps 7 and 8."""
         await self._decide(barrier, manifest=manifest)
-        if self._putting:
+        if self._patience.putting:
             return
         try:
             storage = await self._storage()
-            await self._ask(storage, storage.retain, self._settings.checkpoint_keep)
+            await self._patience.ask(storage, storage.retain, self._settings.checkpoint_keep)
         except CheckpointError as error:
             logger.warning("what is no longer needed could not be deleted, and is next time: %s", error)
 
