@@ -36,7 +36,7 @@ from tidegate.checkpoints.manifest import FileRef, Manifest, TaskSnapshot, decod
 from tidegate.checkpoints.patience import LAST_SECONDS, Patience
 from tidegate.checkpoints.records import ANSWERS, Answer, Request
 from tidegate.checkpoints.storage import CheckpointStorage, check_name
-from tidegate.checkpoints.trimming import find_done
+from tidegate.checkpoints.trimming import find_done, trims
 from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
 from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.errors import (
@@ -62,6 +62,7 @@ _ATTEMPTS: Final = 3
 _AGAIN_SECONDS: Final = 0.2
 """After one was given up: tasks hear of it, and let go of what they had for it."""
 _AWAY_SECONDS: Final = 1.0
+_CONCLUDE_SECONDS: Final = 5.0
 _LEADER_KEY: Final = b"tidegate/leader"
 _TRIM_SECONDS: Final = 30.0
 """How often internal topics are trimmed. A new leader does it at once: short runs may never come to a second time."""
@@ -114,6 +115,19 @@ class Coordinator:
                 await asyncio.sleep(_AWAY_SECONDS)
             await asyncio.sleep(0.1)
 
+    async def conclude(self) -> None:
+        """A bounded run is over, and may have been too short for its leader to trim anything: the runs of every minute
+        would leave internal topics that only grow."""
+        if not self._leads() or not trims(self._plan):
+            return
+        try:
+            async with asyncio.timeout(_CONCLUDE_SECONDS):
+                await self._lead()
+                if self.ledger.under_way is None:
+                    await self._trim()
+        except (LogError, TimeoutError) as error:
+            logger.warning("what all have read of internal topics is not deleted yet: %s", error)
+
     async def resign(self) -> None:
         writer, self._writer = self._writer, None
         reader, self._reader = self._reader, None
@@ -135,6 +149,15 @@ class Coordinator:
     async def _take_over(self) -> None:
         """Steps 1 and 2."""
         fault_point("leader.starting")
+        await self._lead()
+        left = self.ledger.under_way
+        if left is not None:
+            await self._settle(left, "its leader is gone")
+        fault_point("leader.started")
+        await self._trim()
+
+    async def _lead(self) -> None:
+        """Step 1."""
         self._writer = await self._log.writer(f"{self._plan.app}.leader")
         self.ledger = Ledger(self._plan.run.id)
         control = self._plan.control
@@ -143,11 +166,6 @@ class Coordinator:
         self._reader.assign({control: start[control]})
         while self._reader.position(control) < end[control]:
             await self._listen(1.0)
-        left = self.ledger.under_way
-        if left is not None:
-            await self._settle(left, "its leader is gone")
-        fault_point("leader.started")
-        await self._trim()
 
     async def _settle(self, left: CheckpointRecord, reason: str) -> None:
         """It is complete if its manifest is there, else it is given up for this reason."""

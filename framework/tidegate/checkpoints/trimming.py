@@ -19,7 +19,12 @@ from tidegate.engine.plan import Plan, TaskPlan
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Log, TopicPartition
 
-__all__ = ("find_done",)
+__all__ = ("find_done", "trims")
+
+
+def trims(plan: Plan) -> bool:
+    """Whether there are any such topics."""
+    return any(_trimmed(topic) for task in plan.tasks for topic, _ in task.sources)
 
 
 async def find_done(plan: Plan, log: Log) -> dict[TopicPartition, int]:

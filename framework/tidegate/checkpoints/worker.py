@@ -141,3 +141,9 @@ class Checkpoints:
             await self.coordinator.run()
         finally:
             await self.coordinator.resign()
+
+    async def conclude(self) -> None:
+        try:
+            await self.coordinator.conclude()
+        finally:
+            await self.coordinator.resign()

@@ -50,6 +50,9 @@ class Snapshots(Protocol):
     async def run(self) -> None:
         """Beside the tasks, for as long as they run."""
 
+    async def conclude(self) -> None:
+        """A bounded run is over: do what is done now and then otherwise. Never raises."""
+
 
 class NoSnapshots:
     """An engine without checkpoints: tests of its other parts."""
@@ -70,3 +73,5 @@ class NoSnapshots:
     def forget(self) -> None: ...
 
     async def run(self) -> None: ...
+
+    async def conclude(self) -> None: ...

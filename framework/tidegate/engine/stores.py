@@ -73,8 +73,14 @@ class Stores:
 
     def destroy_all(self) -> None:
         """What is on disk of all tasks, those of services that are no more included."""
-        if self._root is not None and self._root.exists():
-            shutil.rmtree(self._root)
+        root, attempts = self._root, 5
+        while root is not None and root.exists():
+            attempts -= 1
+            try:
+                shutil.rmtree(root)
+            except OSError:  # a download that nobody waits for any more may have put one more file there
+                if not attempts:
+                    raise
 
     def _path(self, service: str, number: int) -> Path:
         assert self.directory is not None  # noqa: S101  callers asked

@@ -212,6 +212,8 @@ class Engine:
             for future in beside:
                 future.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+        if self.until_end and not self._listening.stopped:
+            await self.snapshots.conclude()
 
     async def _at_end(self) -> bool:
         """The app has stopped. Or a bounded run is over."""
