@@ -126,7 +126,8 @@ class Coordinator:
                 if self.ledger.under_way is None:
                     await self._trim()
         except (LogError, TimeoutError) as error:
-            logger.warning("what all have read of internal topics is not deleted yet: %s", error)
+            reason = str(error) or f"no success within {_CONCLUDE_SECONDS:g} s"
+            logger.warning("what all have read of internal topics is not deleted yet: %s", reason)
 
     async def resign(self) -> None:
         writer, self._writer = self._writer, None
