@@ -45,9 +45,10 @@ async def in_flight(
         mark = snapshot.marker.inputs.get(source_name(source), InputMark(position=0))
         end = (await log.end_offsets([source]))[source] if topic.carried else ends.get(source, 0)
         named = _origin(plan, app, topic, source)
+        first = (await log.start_offsets([source]))[source]
         if topic.internal:
-            await _check_kept(log, source, mark, end)
-        for record in await _read(log, source, mark, end):
+            _check_kept(source, first, mark, end)
+        for record in await _read(log, source, first, mark, end):
             sent_in = 0 if topic.carried else epoch_of(record.headers, prefix)
             if sent_in is not None and sent_in < epoch:
                 found.append(in_flight_record(named, record))
@@ -64,16 +65,15 @@ def _origin(plan: TaskPlan, app: str, topic: TopicDefinition, source: TopicParti
     raise CheckpointError(f"{plan.id} reads {topic.name}, and no input that it could have come from")
 
 
-async def _check_kept(log: Log, source: TopicPartition, mark: InputMark, end: int) -> None:
+def _check_kept(source: TopicPartition, first: int, mark: InputMark, end: int) -> None:
     """Nobody but the leader removes what is in internal topics, and none while a checkpoint is under way."""
-    first = (await log.start_offsets([source]))[source]
     if mark.resume_at < min(first, end):
         raise CheckpointError(f"{source} begins at {first}, and what was in flight begins at {mark.resume_at}")
 
 
-async def _read(log: Log, source: TopicPartition, mark: InputMark, end: int) -> list[LogRecord]:
-    """Those that are not done: from the position on, and before it what was unfinished."""
-    start = max(mark.resume_at, (await log.start_offsets([source]))[source])
+async def _read(log: Log, source: TopicPartition, first: int, mark: InputMark, end: int) -> list[LogRecord]:
+    """Those that are not done: from the position on, and before it what was unfinished. `first`: its log's start."""
+    start = max(mark.resume_at, first)
     if start >= end:
         return []
     unfinished = set(mark.unfinished)

@@ -24,17 +24,22 @@ __all__ = ("find_done", "trims")
 
 def trims(plan: Plan) -> bool:
     """Whether there are any such topics."""
-    return any(_trimmed(topic) for task in plan.tasks for topic, _ in task.sources)
+    return bool(_readers(plan))
 
 
 async def find_done(plan: Plan, log: Log) -> dict[TopicPartition, int]:
     """Per partition of internal topics, the position below which there is something, and nobody needs it (step 1)."""
-    tasks = {task.id: task for task in plan.tasks if any(_trimmed(topic) for topic, _ in task.sources)}
+    tasks = _readers(plan)
     if not tasks:
         return {}
     done = _lowest(tasks, await read_markers(log, tasks.values()))
     starts = await log.start_offsets(done)
     return {source: position for source, position in done.items() if position > starts[source]}
+
+
+def _readers(plan: Plan) -> dict[str, TaskPlan]:
+    """The tasks that read any."""
+    return {task.id: task for task in plan.tasks if any(_trimmed(topic) for topic, _ in task.sources)}
 
 
 def _trimmed(topic: TopicDefinition) -> bool:

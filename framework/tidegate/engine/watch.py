@@ -102,6 +102,6 @@ class Watch:
             "Opening the task again" if stall.times else "Reading it anew",
         )  # fmt: skip
         if stall.times:
-            task.handling.failure = LogUnavailableError(f"{stall.source} stands still")
+            task.handling.fail(LogUnavailableError(f"{stall.source} stands still"))
             self._wake()
         await self._feeds[task.definition.name].renew(self._log.reader())
