@@ -44,7 +44,7 @@ import uvloop
 from benchmarks.holding import COMMIT, HANDLE, OF_CHECKPOINTS, Holding, measured
 from benchmarks.windows import after, between, order
 from tidegate import App, Context, Default, ValueState
-from tidegate.host import Host
+from tidegate.host.host import Host
 from tidegate.keys import partition_of
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.logs.embedded.cleaner import Cleaner

@@ -20,8 +20,8 @@ import uvloop
 
 from benchmarks.workload import app, bare_loop
 from benchmarks.workloads.events import likes_of
-from tidegate.engine.plan import Plan
-from tidegate.host import open_log
+from tidegate.engine.topology.plan import Plan
+from tidegate.host.host import open_log
 from tidegate.keys import partition_of
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.time.clock import SystemClock

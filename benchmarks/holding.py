@@ -15,9 +15,9 @@ from typing import Any
 
 from rocksdict import Checkpoint
 
-from tidegate.checkpoints.coordinator import Coordinator
-from tidegate.checkpoints.taking import Taker
-from tidegate.engine.moving import EpochMoves
+from tidegate.checkpoints.coordination.coordinator import Coordinator
+from tidegate.checkpoints.snapshot.snapshotter import Snapshotter
+from tidegate.engine.commit.epoch_alignment import EpochAlignment
 from tidegate.engine.task import Task
 from tidegate.state import rocksdb
 
@@ -76,10 +76,10 @@ class Holding:
 def measured() -> Iterator[Holding]:
     holding = Holding()
     places: list[tuple[Any, str, Any]] = [
-        (EpochMoves, "take_snapshot", _called(holding, HOLD, EpochMoves.take_snapshot)),
+        (EpochAlignment, "take_snapshot", _called(holding, HOLD, EpochAlignment.take_snapshot)),
         (Task, "run", _called(holding, HANDLE, Task.run)),
         (Task, "commit", _awaited(holding, COMMIT, Task.commit)),
-        (Taker, "take", _awaited(holding, TAKE, Taker.take)),
+        (Snapshotter, "take", _awaited(holding, TAKE, Snapshotter.take)),
         (Coordinator, "step", _awaited(holding, LEAD, Coordinator.step)),
         (rocksdb, "Checkpoint", _linking(holding)),
     ]

@@ -27,7 +27,7 @@ import uvloop
 
 from benchmarks.embedded import fill
 from benchmarks.workload import app
-from tidegate_app.serving import open_api
+from tidegate_app.api_server import open_api
 
 KEYS = 100_000
 ALONE = 5.0

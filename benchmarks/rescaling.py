@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tidegate import App, Context, Default, ValueState
-from tidegate.access import Access
-from tidegate.checkpoints.reader import open_checkpoint
-from tidegate.checkpoints.restoring import RestoreOptions
-from tidegate.checkpoints.storage import CheckpointStorage
-from tidegate.host import Host
+from tidegate.checkpoints.restore.restore import RestoreOptions
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.reader import open_checkpoint
+from tidegate.client.log_access import Access
+from tidegate.directories import checkpoint_url
+from tidegate.host.host import Host
 from tidegate.keys import encode_key, partition_of
 from tidegate.logs.base import TopicPartition
-from tidegate.places import checkpoint_url
 
 __all__ = ("main",)
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from tidegate import App, Context, ValueState
-from tidegate.engine.plan import Plan
-from tidegate.host import open_log
+from tidegate.engine.topology.plan import Plan
+from tidegate.host.host import open_log
 from tidegate.keys import partition_of
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.time.clock import SystemClock

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import AggregateFunction, App, ProcessFunction
-from tidegate.engine.markers import CommitMarker, decode_marker
-from tidegate.engine.plan import Plan
-from tidegate.engine.stores import Stores
-from tidegate.engine.worker import Engine
-from tidegate.host import Host
+from tidegate.engine.commit.markers import CommitMarker, decode_marker
+from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.topology.plan import Plan
+from tidegate.engine.worker.engine import Engine
+from tidegate.host.host import Host
 from tidegate.state.layout import MARKER, SCHEMA
 from tidegate.testing import AppHarness, SentRecord
 
@@ -126,7 +126,9 @@ def bounded_run(harness: AppHarness, *, during: Any = None) -> None:
         definition = harness._definition
         plan = Plan(definition.id, harness._services, definition.topics, harness._settings, await harness.log.topics())
         settings = harness._settings
-        engine = Engine(plan, harness.log, Stores(None, settings), settings, clock=harness.clock, until_end=True)
+        engine = Engine(
+            plan, harness.log, StateDirectory(None, settings), settings, clock=harness.clock, until_end=True
+        )
         await engine.start()
         if during is not None:
             await during()

@@ -11,14 +11,14 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
 import tidegate
-from tidegate_api.answers import json_answer
 from tidegate_api.context import Api, ApiContext, Caller
 from tidegate_api.dashboard import router as dashboard
-from tidegate_api.gatekeeper import Gatekeeper
+from tidegate_api.middleware import Gatekeeper
 from tidegate_api.openapi import document
-from tidegate_api.points import PointReads
+from tidegate_api.point_reads import PointReads
 from tidegate_api.problems import add_handlers
-from tidegate_api.routes import actors, batches, checkpoints, operations, services, states, topics, watching
+from tidegate_api.responses import json_answer
+from tidegate_api.routes import actors, batches, changes, checkpoints, operations, services, states, topics
 from tidegate_api.security import Security
 
 __all__ = ("make_application",)
@@ -35,7 +35,7 @@ def make_application(context: ApiContext, security: Security) -> ASGIApp:
     )
     app.state.context = context
     add_handlers(app)
-    for module in (services, states, batches, watching, actors, topics, checkpoints, operations):
+    for module in (services, states, batches, changes, actors, topics, checkpoints, operations):
         app.include_router(module.router)
     app.include_router(dashboard)
     _add_document(app)

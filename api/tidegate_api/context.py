@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 from fastapi import Depends
 from starlette.requests import Request
 
-from tidegate.serving import Serving
+from tidegate.serving import WorkerFacade
 from tidegate.settings import Settings
 from tidegate_api.forwarding import Peers
-from tidegate_api.gatekeeper import PRINCIPAL
+from tidegate_api.middleware import PRINCIPAL
 from tidegate_api.problems import Problem
 from tidegate_api.security import Principal
 
@@ -50,7 +50,7 @@ class Slots:
 @dataclass(kw_only=True)
 class ApiContext:
     app: App
-    serving: Serving
+    serving: WorkerFacade
     settings: Settings
     peers: Peers
     scans: Slots

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.errors import NotReadyError, UsageError
-from tidegate.serving import Serving
+from tidegate.serving import WorkerFacade
 from tidegate.settings import Settings
 from tidegate_api.problems import Problem
 
@@ -52,7 +52,7 @@ def tasks_of(request: Request) -> list[int]:
 
 
 class Peers:
-    def __init__(self, serving: Serving, settings: Settings) -> None:
+    def __init__(self, serving: WorkerFacade, settings: Settings) -> None:
         self._serving, self._token = serving, settings.api_peer_token
         self._seconds = settings.api_timeout
         self._ca = settings.api_tls_ca

@@ -18,13 +18,13 @@ import uvicorn
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tidegate.serving import Serving
+from tidegate.serving import WorkerFacade
 from tidegate.settings import Settings
 from tidegate_api.addresses import bind, split, url_of
 from tidegate_api.application import make_application
 from tidegate_api.context import ApiContext, Slots
 from tidegate_api.forwarding import Peers
-from tidegate_api.gatekeeper import MOST_URL
+from tidegate_api.middleware import MOST_URL
 from tidegate_api.problems import problem
 from tidegate_api.security import Security
 
@@ -76,7 +76,7 @@ class ApiServer:
             advertised = f"{split(advertised)[0]}:{private.getsockname()[1]}"
         app.host.address = url_of(private or public, host, advertise=advertised, tls=tls)
         self._alone = private is None
-        self._serving, security = Serving(app.host), Security(settings)
+        self._serving, security = WorkerFacade(app.host), Security(settings)
         self._context = ApiContext(
             app=app,
             serving=self._serving,

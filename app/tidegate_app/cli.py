@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tidegate_app.failures import report
+from tidegate_app.error_report import report
 from tidegate_app.options import debug_option
 from tidegate_app.output import silence_stdout
 

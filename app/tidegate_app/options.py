@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from tidegate.settings import Settings, variable
-from tidegate_app.failures import set_debugging
+from tidegate_app.error_report import set_debugging
 from tidegate_app.reference import SECTIONS
 
 __all__ = (

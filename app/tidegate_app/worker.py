@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidegate_app.failures import is_users
-from tidegate_app.leash import Leash
-from tidegate_app.serving import open_api
+from tidegate_app.api_server import open_api
+from tidegate_app.error_report import is_users
+from tidegate_app.parent_link import Leash
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -48,7 +48,7 @@ def run_worker(app: App, flags: Mapping[str, Any], *, until_end: bool = False, l
 
 def run_child(child: str, target: str, flags: Mapping[str, Any], *, until_end: bool) -> int:
     """One of several processes. Its error is for the process that started it to show; returns the exit code."""
-    from tidegate_app.loading import load_app
+    from tidegate_app.app_loader import load_app
 
     with Leash.parse(child) as leash:
         try:
@@ -129,7 +129,7 @@ def set_up_logging(level: str, prefix: str = "") -> None:
     debugging = level == "debug"
     logging.basicConfig(level=logging.DEBUG if debugging else logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("tidegate").setLevel(level.upper())
-    for noisy in ("mode", "faust", "asyncio", "aiokafka", "uvicorn", "tidegate.app", "tidegate.boot"):
+    for noisy in ("mode", "faust", "asyncio", "aiokafka", "uvicorn", "tidegate.app", "tidegate.faust_host"):
         # The last two log as services of mode. What makes the app fail is shown by the command itself, on one screen;
         # what aiokafka calls errors are steps on its way to brokers and groups, which it takes by itself.
         logging.getLogger(noisy).setLevel(logging.DEBUG if debugging else logging.CRITICAL)

@@ -23,8 +23,8 @@ from examples.tinder_match.check import Summary, check
 from examples.tinder_match.generator import Generator, LikeStream, find_origin
 from examples.tinder_match.screen import Screen, curl, line
 from tidegate.errors import TidegateError
-from tidegate.host import Host
-from tidegate_app.serving import open_api
+from tidegate.host.host import Host
+from tidegate_app.api_server import open_api
 
 T = TypeVar("T")
 _REFRESH = 0.5

@@ -16,9 +16,9 @@ from examples.tinder_match.events import Match
 from examples.tinder_match.fold import Inbox
 from examples.tinder_match.generator import Generator
 from tidegate.errors import LogError
-from tidegate.host import Host
+from tidegate.host.host import Host
 from tidegate.logs.base import TopicPartition
-from tidegate.query.counting import KeyCount
+from tidegate.query.key_count import KeyCount
 
 __all__ = ("Board", "Recovery", "Snapshot", "TaskLine", "recovery_of")
 

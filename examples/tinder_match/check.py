@@ -16,8 +16,8 @@ from examples.tinder_match.app import inbox, likes, matches, notices
 from examples.tinder_match.events import Match, Notice
 from examples.tinder_match.fold import Expected, Inbox, compare
 from tidegate import Topic
-from tidegate.engine.plan import Plan
-from tidegate.host import Host
+from tidegate.engine.topology.plan import Plan
+from tidegate.host.host import Host
 from tidegate.logs.base import Log, TopicPartition
 from tidegate.query.views import ServiceView
 

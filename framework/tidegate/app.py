@@ -14,7 +14,13 @@ from typing import Any, overload
 from faust.streams import current_event
 from faust.types.settings import Settings as FaustSettings
 
-from tidegate.boot.declaring import (
+from tidegate.client.remote_actors import AppMessenger
+from tidegate.codecs import codec_for
+from tidegate.directories import on_kafka
+from tidegate.errors import DefinitionError, LogUnavailableError, UsageError
+from tidegate.faust_host.app_base import HostedApp
+from tidegate.faust_host.topics import Topic, TopicSchema, in_milliseconds, plain_headers
+from tidegate.faust_host.validation import (
     KeyBy,
     check_field,
     check_limits,
@@ -27,21 +33,15 @@ from tidegate.boot.declaring import (
     outputs_of,
     snake,
 )
-from tidegate.boot.hosting import HostedApp
-from tidegate.boot.topics import Topic, TopicSchema, in_milliseconds, plain_headers
-from tidegate.codecs import codec_for
-from tidegate.correspondence import AppMessenger
-from tidegate.errors import DefinitionError, LogUnavailableError, UsageError
-from tidegate.functions.making import actor_service, class_service, function_service
+from tidegate.functions.factories import actor_service, class_service, function_service
 from tidegate.functions.messages import refuse_in_handlers
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Guarantee, Service
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host import AppDefinition
+from tidegate.host.host import AppDefinition
 from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, NewRecord, TopicPartition
-from tidegate.places import on_kafka
 from tidegate.settings import Settings
 from tidegate.time.clock import Duration, Instant, to_duration, to_instant
 from tidegate.time.sources import EventTime, TimeSource

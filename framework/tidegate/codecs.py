@@ -20,7 +20,7 @@ import orjson
 from msgspec import inspect
 
 from tidegate.errors import DecodeError, DefinitionError, EncodeError
-from tidegate.shapes import UNFIT_KEYS, classes_in, is_fixed, is_schemaless, nodes_of
+from tidegate.type_info import UNFIT_KEYS, classes_in, is_fixed, is_schemaless, nodes_of
 
 __all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error", "may_be", "may_have", "type_name")
 

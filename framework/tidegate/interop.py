@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Any
 from tidegate.lazy import loader
 
 if TYPE_CHECKING:
-    from tidegate.checkpoints.authoring import entry_writer, schemas_of, write_manifest, write_task
-    from tidegate.checkpoints.manifest import TaskSnapshot
-    from tidegate.checkpoints.reader import CheckpointReader, open_uri
-    from tidegate.engine.context import STAMP_HEADER
-    from tidegate.engine.plan import Plan
-    from tidegate.host import AppDefinition
+    from tidegate.checkpoints.storage.manifest import TaskSnapshot
+    from tidegate.checkpoints.storage.reader import CheckpointReader, open_uri
+    from tidegate.checkpoints.storage.writer import entry_writer, schemas_of, write_manifest, write_task
+    from tidegate.directories import data_directory, on_kafka
+    from tidegate.engine.processing.context import STAMP_HEADER
+    from tidegate.engine.topology.plan import Plan
+    from tidegate.host.host import AppDefinition
     from tidegate.keys import encode_key, partition_of
     from tidegate.logs.base import Headers, TopicPartition
     from tidegate.logs.embedded.observer import LogObserver
-    from tidegate.logs.kafka.connecting import addresses_of
-    from tidegate.places import data_directory, on_kafka
+    from tidegate.logs.kafka.connection_options import addresses_of
     from tidegate.state.declaration import StateDeclaration
     from tidegate.state.layout import EXPIRY, group_range, keyed_prefix, parse_tail
 
 _HOMES = {
-    "tidegate.checkpoints.authoring": ("entry_writer", "schemas_of", "write_manifest", "write_task"),
-    "tidegate.checkpoints.manifest": ("TaskSnapshot",),
+    "tidegate.checkpoints.storage.writer": ("entry_writer", "schemas_of", "write_manifest", "write_task"),
+    "tidegate.checkpoints.storage.manifest": ("TaskSnapshot",),
     "tidegate.keys": ("encode_key", "partition_of"),
-    "tidegate.checkpoints.reader": ("CheckpointReader", "open_uri"),
-    "tidegate.engine.context": ("STAMP_HEADER",),
+    "tidegate.checkpoints.storage.reader": ("CheckpointReader", "open_uri"),
+    "tidegate.engine.processing.context": ("STAMP_HEADER",),
     "tidegate.logs.base": ("TopicPartition",),
     "tidegate.logs.embedded.observer": ("LogObserver",),
-    "tidegate.logs.kafka.connecting": ("addresses_of",),
-    "tidegate.places": ("data_directory", "on_kafka"),
+    "tidegate.logs.kafka.connection_options": ("addresses_of",),
+    "tidegate.directories": ("data_directory", "on_kafka"),
     "tidegate.state.declaration": ("StateDeclaration",),
     "tidegate.state.layout": ("EXPIRY", "group_range", "keyed_prefix", "parse_tail"),
 }
@@ -80,7 +80,7 @@ def observe(directory: Path) -> LogObserver:
 
 async def look(definition: AppDefinition, flags: Mapping[str, Any] | None) -> Plan:
     """The app's plan, with its topics as they are on the log now, and of its current run."""
-    from tidegate.access import Access
+    from tidegate.client.log_access import Access
 
     access = Access(definition, flags)
     async with access.observed() as observer:
@@ -95,7 +95,7 @@ async def append_records(
     records: Iterable[tuple[bytes | None, bytes | None, Headers]],
 ) -> None:
     """Append key, value and headers to a topic, all in one transaction, through whoever owns the log."""
-    from tidegate.access import Access
+    from tidegate.client.log_access import Access
     from tidegate.keys import partition_of
     from tidegate.time.clock import SystemClock
 

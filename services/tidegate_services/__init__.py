@@ -9,10 +9,10 @@ looked at like those of any other. They use nothing of Tidegate that is not publ
 
 from __future__ import annotations
 
-from tidegate_services.counting import Count, Counters, Increment, Standing, Top
-from tidegate_services.deduplication import Deduplicator, Offer, Verdict
-from tidegate_services.limiting import Acquire, Decision, RateLimiter
-from tidegate_services.sessions import Close, Current, Session, SessionTracker, Touch
+from tidegate_services.counters import Count, Counters, Increment, Standing, Top
+from tidegate_services.deduplicator import Deduplicator, Offer, Verdict
+from tidegate_services.rate_limiter import Acquire, Decision, RateLimiter
+from tidegate_services.session_tracker import Close, Current, Session, SessionTracker, Touch
 
 __all__ = (
     "Acquire",

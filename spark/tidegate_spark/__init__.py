@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tidegate_spark.bootstrap import write_savepoint
     from tidegate_spark.changelogs import read_changelog, stream_changelog
     from tidegate_spark.jobs.contract import Job, Table, ToTopic, job, source
-    from tidegate_spark.jobs.running import run_job
+    from tidegate_spark.jobs.runner import run_job
     from tidegate_spark.savepoints import read_state
     from tidegate_spark.session import open_session
     from tidegate_spark.sql import register_views
@@ -22,7 +22,7 @@ _HOMES = {
     "tidegate_spark.bootstrap": ("write_savepoint",),
     "tidegate_spark.changelogs": ("read_changelog", "stream_changelog"),
     "tidegate_spark.jobs.contract": ("Job", "Table", "ToTopic", "job", "source"),
-    "tidegate_spark.jobs.running": ("run_job",),
+    "tidegate_spark.jobs.runner": ("run_job",),
     "tidegate_spark.savepoints": ("read_state",),
     "tidegate_spark.session": ("open_session",),
     "tidegate_spark.sql": ("register_views",),

@@ -15,7 +15,7 @@ from pyspark.sql import types as t
 
 from tidegate.errors import UnknownNameError
 from tidegate_spark.columns import from_json, typed_key
-from tidegate_spark.describing import JSON, json_schema
+from tidegate_spark.json_schema import JSON, json_schema
 from tidegate_spark.schemas import convert
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tidegate.errors import UsageError
 from tidegate.interop import open_uri
 from tidegate_spark.errors import NoTableError
 from tidegate_spark.jobs.contract import FunctionJob, Job, Source, Table, ToTopic
-from tidegate_spark.jobs.places import Places
+from tidegate_spark.jobs.paths import Places
 from tidegate_spark.savepoints import read_state
 from tidegate_spark.tables import load_table, table_names
 from tidegate_spark.topics import read_topic

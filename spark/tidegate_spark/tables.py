@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate_spark.errors import MissingJarsError, NoTableError
 from tidegate_spark.formats import FORMATS, PARQUET
 from tidegate_spark.jobs.files import Files, joined
-from tidegate_spark.jobs.owning import DATE
-from tidegate_spark.jobs.places import Places
+from tidegate_spark.jobs.ownership import DATE
+from tidegate_spark.jobs.paths import Places
 from tidegate_spark.session import has_class
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Protocol
 from tidegate.logs.base import Log, LogRecord, NewRecord, Reader, TopicPartition
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
 from tidegate.logs.kafka import KafkaLog
-from tidegate.logs.kafka.batches import BATCH_OVERHEAD
+from tidegate.logs.kafka.record_batches import BATCH_OVERHEAD
 from tidegate.settings import KafkaSettings
-from tidegate.testing.log import MemoryLog
+from tidegate.testing.memory_log import MemoryLog
 
 __all__ = (
     "LOCAL_LOGS",

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.contract.logs import LocalLog, ManualClock, read_all
 from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
-from tidegate.testing.log import MemoryLog
+from tidegate.testing.memory_log import MemoryLog
 
 T = TypeVar("T")
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from tidegate.state.base import Change, SnapshotStore, Store, StorePosition
-from tidegate.state.buffered import BufferedStore
 from tidegate.state.memory import MemoryStore
 from tidegate.state.rocksdb import RocksStore
+from tidegate.state.write_buffer import WriteBuffer
 
 ALL = (b"", b"\xff\xff")
 
 MAKERS: dict[str, Callable[[Path], Store]] = {
     "memory": lambda _: MemoryStore(),
     "rocksdb": RocksStore,
-    "buffered": lambda path: BufferedStore(RocksStore(path), entries=3, applies=4, piece=2),
+    "buffered": lambda path: WriteBuffer(RocksStore(path), entries=3, applies=4, piece=2),
 }
 
 
@@ -277,7 +277,7 @@ TestRocksAgainstADict.settings = settings(max_examples=25, stateful_step_count=2
 
 HOLDERS: dict[str, Callable[[Path], SnapshotStore]] = {
     "memory": lambda _: MemoryStore(),
-    "buffered": lambda path: BufferedStore(RocksStore(path), entries=3, applies=4, piece=2),
+    "buffered": lambda path: WriteBuffer(RocksStore(path), entries=3, applies=4, piece=2),
 }
 
 

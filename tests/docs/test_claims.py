@@ -14,8 +14,8 @@ import tidegate
 import tidegate.testing
 from tests.docs.pages import ROOT
 from tidegate import App, Context
-from tidegate.checkpoints.status import CheckpointMetrics
-from tidegate.engine.metrics import Metrics
+from tidegate.checkpoints.coordination.status import CheckpointMetrics
+from tidegate.engine.worker.metrics import Metrics
 from tidegate_app.manual import manual
 
 DOCS = ROOT / "docs"

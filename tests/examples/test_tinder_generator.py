@@ -13,7 +13,7 @@ from examples.tinder_match.fold import expected
 from examples.tinder_match.generator import Generator, LikeStream, Origin, find_origin
 from examples.tinder_match.people import name_of
 from tidegate.logs.base import TopicPartition, TopicSpec
-from tidegate.testing.log import MemoryLog
+from tidegate.testing.memory_log import MemoryLog
 
 decode = likes.definition.codec.decode
 

@@ -13,7 +13,7 @@ from examples.tinder_match.board import Recovery, Snapshot, TaskLine
 from examples.tinder_match.events import DAY, Match
 from examples.tinder_match.fold import Inbox
 from examples.tinder_match.screen import Screen, line, picture, sparkline
-from tidegate.query.counting import KeyCount
+from tidegate.query.key_count import KeyCount
 
 VALENTINE = 1_707_868_800_000
 

@@ -19,10 +19,10 @@ from tests.faults.support.processes import Life
 from tests.faults.support.worker import renamed
 from tests.faults.support.world import World
 from tidegate import AskTimeoutError
-from tidegate.correspondence import correspondence
+from tidegate.client.remote_actors import correspondence
 from tidegate.errors import LogError, OwnerError
 from tidegate.functions.messages import Outgoing
-from tidegate.post import Post
+from tidegate.host.actor_client import ActorClient
 
 BANK = "tests.faults.support.bank:bank"
 KEYS = 7
@@ -60,7 +60,7 @@ class Asking:
         async with correspondence(definition, flags(self._world)) as post:
             await asyncio.gather(*(self._ask_on(post) for _ in range(ASKERS)))
 
-    async def _ask_on(self, post: Post) -> None:
+    async def _ask_on(self, post: ActorClient) -> None:
         while not self.enough:
             key, message = next(self._deposits)
             self.wanted[message.id] = (key, message)
@@ -71,7 +71,7 @@ class Asking:
                 again, first = await self._ask(post, key, message), self.replies[message.id]
                 assert again == first, self._world.told(f"deposit {message.id}: {first} and then {again}")
 
-    async def _ask(self, post: Post, key: str, message: Deposit) -> Posting:
+    async def _ask(self, post: ActorClient, key: str, message: Deposit) -> Posting:
         while True:
             try:
                 name = f"deposit-{message.id}"

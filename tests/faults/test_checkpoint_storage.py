@@ -21,9 +21,9 @@ from tests.faults.support.disk import Ballast, Mount
 from tests.faults.support.embedded import EmbeddedWorld
 from tests.faults.support.processes import Life
 from tests.s3 import running
-from tidegate.checkpoints.manifest import FileRef
-from tidegate.checkpoints.reader import open_checkpoint
-from tidegate.checkpoints.storage import CheckpointStorage
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.manifest import FileRef
+from tidegate.checkpoints.storage.reader import open_checkpoint
 from tidegate.errors import StorageFullError
 
 FEED = "tests.faults.support.feed:send_entries"

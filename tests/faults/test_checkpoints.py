@@ -14,8 +14,8 @@ from tests.faults.support.apps import Entry, Posting
 from tests.faults.support.feed import START, entries
 from tests.faults.support.points import OF_CHECKPOINTS
 from tests.faults.support.world import KILLED, World
-from tidegate.checkpoints.reader import open_checkpoint
-from tidegate.checkpoints.storage import CheckpointStorage
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.reader import open_checkpoint
 
 COUNT = 300
 OFTEN = {"TIDEGATE_CHECKPOINT_INTERVAL": "0.05", "TIDEGATE_TEST_TOIL": "0.0003"}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.faults.support.cut import play
-from tidegate.checkpoints.coordinator import Coordinator
-from tidegate.engine.barriers import CheckpointRecord
+from tidegate.checkpoints.coordination.coordinator import Coordinator
+from tidegate.engine.commit.barriers import CheckpointRecord
 
 SAMPLE, MANY = range(25), range(100, 1100)
 ROCKS = range(5000, 5120)
@@ -63,19 +63,19 @@ def test_the_same_a_thousand_times(tmp_path: Path) -> None:
 
 def _too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of a later epoch are handled before the move."""
-    monkeypatch.setattr("tidegate.engine.epochs.EpochScan.parts", lambda _, records: [(0, 0, len(records))])
+    monkeypatch.setattr("tidegate.engine.commit.epoch_scan.EpochScan.parts", lambda _, records: [(0, 0, len(records))])
 
 
 def _nothing_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     async def none(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr("tidegate.checkpoints.coordinator.in_flight", none)
+    monkeypatch.setattr("tidegate.checkpoints.coordination.coordinator.in_flight", none)
 
 
 def _old_stamps(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a handler emitted before the cut, and is committed after it, keeps the stamp of the epoch before."""
-    monkeypatch.setattr("tidegate.engine.context.TaskContext._stamped", lambda _, emitted: emitted)
+    monkeypatch.setattr("tidegate.engine.processing.context.TaskContext._stamped", lambda _, emitted: emitted)
 
 
 def _nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,19 +85,19 @@ def _nothing_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _retaken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that opens in an epoch which it has not reported reports what it has by then."""
-    from tidegate.engine.moving import EpochMoves
+    from tidegate.engine.commit.epoch_alignment import EpochAlignment
 
-    enter = EpochMoves.enter
+    enter = EpochAlignment.enter
 
-    def again(self: EpochMoves, epoch: int) -> bool:
+    def again(self: EpochAlignment, epoch: int) -> bool:
         under_way = self._environment.snapshots
         record = getattr(under_way, "latest", None)
         first, self.retaken = not hasattr(self, "retaken"), True  # type: ignore[attr-defined]
         retake = first and record is not None and record.state == "begun" and record.epoch == epoch == self._stamp.epoch
         return enter(self, epoch) or retake
 
-    monkeypatch.setattr(EpochMoves, "enter", again)
-    monkeypatch.setattr("tidegate.checkpoints.ledger.Ledger._opened", lambda *_: None)
+    monkeypatch.setattr(EpochAlignment, "enter", again)
+    monkeypatch.setattr("tidegate.checkpoints.coordination.ledger.Ledger._opened", lambda *_: None)
 
 
 def _trimmed_too_early(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.faults.embedded_owner import BRIEF, OPTIONS, PLAIN, check
 from tidegate.errors import LogUnavailableError, OffsetOutOfRangeError, UnknownTopicError
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog, LogObserver
-from tidegate.logs.embedded.commit import GroupCommit
+from tidegate.logs.embedded.group_commit import GroupCommit
 
 ROOT = Path(__file__).parents[2]
 A0 = TopicPartition("a", 0)

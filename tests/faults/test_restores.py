@@ -17,8 +17,8 @@ from tests.faults.support import oracle
 from tests.faults.support.embedded import EmbeddedWorld
 from tests.faults.support.world import KILLED, Picture, World
 from tests.faults.test_checkpoints import complete, storage_of
-from tidegate.checkpoints.reader import open_checkpoint
-from tidegate.engine.epochs import epoch_of
+from tidegate.checkpoints.storage.reader import open_checkpoint
+from tidegate.engine.commit.epoch_scan import epoch_of
 from tidegate.logs.base import LogRecord
 
 CHECKPOINTS, FEWER, SAMPLE = 52, 20, 4

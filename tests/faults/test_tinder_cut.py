@@ -11,8 +11,8 @@ import msgspec
 
 from examples.tinder_match.app import app, inbox, likes, matchmaker, notices
 from examples.tinder_match.events import Like, Notice
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.reader import CheckpointReader
+from tidegate.checkpoints.storage.manifest import Manifest
+from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.state.layout import keyed_prefix, parse_keyed, prefix_range
 from tidegate.testing import AppHarness
 

@@ -29,10 +29,10 @@ from examples.tinder_match.generator import LikeStream, Origin
 from tests.soak.faults import Faults
 from tests.soak.verdict import verdict
 from tests.soak.workers import APP, Worker
+from tidegate.client.log_session import BrokerLogSession
 from tidegate.errors import LogError
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.time.clock import SystemClock
-from tidegate.visiting import BrokerVisit
 from tidegate_app.kafka import Broker
 
 _SPEED = 3 * 3600
@@ -46,7 +46,7 @@ class Load:
     """Likes, at a rate, whatever happens to the broker. What became of a batch that failed does not matter: what
     counts is what is in the log."""
 
-    def __init__(self, visit: BrokerVisit, seed: int, rate: float) -> None:
+    def __init__(self, visit: BrokerLogSession, seed: int, rate: float) -> None:
         self._visit, self._rate = visit, rate
         self._stream = LikeStream(seed, Origin())
         self.sent = 0
@@ -117,10 +117,10 @@ class Soak:
             await asyncio.to_thread(worker.stop)
         return await asyncio.to_thread(verdict, self._directory, self._broker.url, APP, self._partitions)
 
-    def _visit(self) -> BrokerVisit:
+    def _visit(self) -> BrokerLogSession:
         definition = app.define()
         settings = definition.resolve({"broker": self._broker.url, "partitions": self._partitions}).settings
-        return BrokerVisit(definition, settings, SystemClock())
+        return BrokerLogSession(definition, settings, SystemClock())
 
     async def _suffer(self, faults: Faults, load: Load, workers: list[Worker]) -> None:
         """Let things go wrong until the time is over."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.faults.support.kafka import KafkaWorld
 from tests.faults.support.processes import Zygote
-from tidegate.engine.markers import decode_marker, source_name
-from tidegate.engine.plan import Plan, TaskPlan
+from tidegate.engine.commit.markers import decode_marker, source_name
+from tidegate.engine.topology.plan import Plan, TaskPlan
 from tidegate.logs.base import Log, TopicPartition
 from tidegate.state.layout import MARKER, QUEUE
 

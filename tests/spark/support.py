@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from tidegate import App
 from tidegate.errors import TidegateError
-from tidegate.host import Host
+from tidegate.host.host import Host
 from tidegate_app.cli import cli
 
 __all__ = ("Sent", "ran", "tidegate")

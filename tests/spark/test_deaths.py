@@ -28,9 +28,9 @@ from tests.spark.world import Expectation, compare_followed, read_values, rows_o
 from tidegate.faults import InjectedFault, arm, disarm, parse
 from tidegate_spark import Table, ToTopic, job, read_topic, run_job, stream_topic
 from tidegate_spark.errors import JobFailedError
-from tidegate_spark.jobs.committing import TableWriter
-from tidegate_spark.jobs.failures import Sink, told_briefly
+from tidegate_spark.jobs.error_reporting import Sink, told_briefly
 from tidegate_spark.jobs.files import Files
+from tidegate_spark.jobs.table_commit import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,11 +22,11 @@ from tidegate import App, EventTime
 from tidegate_app.kafka.plugin import SharedKafka
 from tidegate_spark import Job, Table, ToTopic, job, read_table, read_topic, run_job
 from tidegate_spark.errors import JobDefinitionError, JobFailedError, MissingJarsError, NoTableError
-from tidegate_spark.jobs.committing import TableWriter
 from tidegate_spark.jobs.contract import find_jobs
 from tidegate_spark.jobs.files import Files
-from tidegate_spark.jobs.running import _Runner
+from tidegate_spark.jobs.runner import _Runner
 from tidegate_spark.jobs.status import look
+from tidegate_spark.jobs.table_commit import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from tidegate import TTL, App, Context, Default, ListState, MapState, ValueState
-from tidegate.access import Access
+from tidegate.client.log_access import Access
 from tidegate.errors import UnknownNameError, UsageError
-from tidegate.host import Host
-from tidegate_app.savepoints import Savepoints, restore_options
+from tidegate.host.host import Host
+from tidegate_app.actions.savepoint import Savepoints, restore_options
 from tidegate_spark import read_state, register_views, write_savepoint
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from examples.tinder_match.events import DAY, MONTH, Like, Match, pair_of
 from examples.tinder_match.fold import expected
 from examples.tinder_match.generator import LikeStream, Origin
 from tests.spark.support import tidegate
-from tidegate.access import Access
+from tidegate.client.log_access import Access
 from tidegate.interop import TopicPartition, append_records
 
 __all__ = ("Expectation", "Rows", "World", "compare", "compare_followed", "read_values", "rows_of")

@@ -11,7 +11,7 @@ import pytest
 
 import tidegate
 from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, Topic, ValueState
-from tidegate.engine.plan import Plan
+from tidegate.engine.topology.plan import Plan
 from tidegate.errors import DefinitionError, LogUnavailableError
 from tidegate.testing import AppHarness
 

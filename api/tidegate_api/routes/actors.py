@@ -16,10 +16,10 @@ from tidegate.codecs import Codec
 from tidegate.errors import ElsewhereError, PositionError, UsageError
 from tidegate.keys import decode_key
 from tidegate.serving import Actor, Position, parse_position
-from tidegate_api.answers import NO_STORE, json_answer, key_text, past_headers, position_headers, state_answer
 from tidegate_api.context import MAY_READ, MAY_SEND, Api, ApiContext
 from tidegate_api.models import ActorView, MessageRequest, Reply, Told
-from tidegate_api.points import AS_OF_ALONE, key_in_body, key_in_path, no_such_path
+from tidegate_api.point_reads import AS_OF_ALONE, key_in_body, key_in_path, no_such_path
+from tidegate_api.responses import NO_STORE, json_answer, key_text, past_headers, position_headers, state_answer
 from tidegate_api.routes.states import AsOf, MinPosition
 
 __all__ = ("router",)

@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from tidegate.errors import ValueTooLargeError
 from tidegate.serving import Position, StateOf, parse_position
-from tidegate_api.answers import key_text, merged_headers, position_headers, state_answer
 from tidegate_api.context import MAY_READ, Api, ApiContext
 from tidegate_api.forwarding import detail_of, is_forwarded
 from tidegate_api.models import BatchRequest, BatchValues
-from tidegate_api.points import key_in_body
+from tidegate_api.point_reads import key_in_body
 from tidegate_api.problems import Problem
+from tidegate_api.responses import key_text, merged_headers, position_headers, state_answer
 from tidegate_api.routes.states import MinPosition
 
 __all__ = ("router",)

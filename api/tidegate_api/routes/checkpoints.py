@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from tidegate.errors import CheckpointStorageError, NotReadyError
 from tidegate.serving import Checkpoint
-from tidegate_api.answers import NO_STORE, json_answer
 from tidegate_api.context import MAY_OPERATE, Api, ApiContext
 from tidegate_api.models import CheckpointList, SavepointRequest, Taken
+from tidegate_api.responses import NO_STORE, json_answer
 
 __all__ = ("router",)
 

@@ -12,12 +12,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.serving import WorkerState
-from tidegate_api.answers import NO_STORE
+from tidegate.serving import WorkerSummary
 from tidegate_api.context import Api, ApiContext, Caller
 from tidegate_api.forwarding import is_forwarded
 from tidegate_api.models import WorkerList
 from tidegate_api.problems import problem
+from tidegate_api.responses import NO_STORE
 
 __all__ = ("router",)
 
@@ -40,7 +40,7 @@ async def list_workers(request: Request, api: Api, caller: Caller) -> Response:
     return Response(msgspec.json.encode({"workers": states}), 200, NO_STORE, "application/json")
 
 
-async def _ask(request: Request, api: ApiContext, worker: Any) -> WorkerState:
+async def _ask(request: Request, api: ApiContext, worker: Any) -> WorkerSummary:
     error = "it has no API"
     if worker.address:
         try:
@@ -50,11 +50,13 @@ async def _ask(request: Request, api: ApiContext, worker: Any) -> WorkerState:
             error = f"it answers with status {answer.status_code}"
         except (httpx.HTTPError, msgspec.MsgspecError) as failure:
             error = f"it does not answer ({type(failure).__name__})"
-    return WorkerState(name=worker.name, address=worker.address, ready=False, pid=0, started=0.0, now=0.0, error=error)
+    return WorkerSummary(
+        name=worker.name, address=worker.address, ready=False, pid=0, started=0.0, now=0.0, error=error
+    )
 
 
 class _Workers(msgspec.Struct):
-    workers: list[WorkerState]
+    workers: list[WorkerSummary]
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

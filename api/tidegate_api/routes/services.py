@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from tidegate_api.answers import json_answer
 from tidegate_api.context import Api, ApiContext, Caller
 from tidegate_api.models import ServiceList, ServiceView
+from tidegate_api.responses import json_answer
 from tidegate_api.schemas import type_name
 
 __all__ = ("router",)

@@ -16,12 +16,12 @@ from starlette.responses import Response
 
 from tidegate.errors import PositionError
 from tidegate.serving import Item, KeyPage, KeyRange, StateOf, after_key, parse_position
-from tidegate_api.answers import key_text, merged_headers, past_headers, position_headers, state_answer
 from tidegate_api.context import MAY_READ, Api, ApiContext
 from tidegate_api.forwarding import detail_of, is_forwarded, tasks_of
 from tidegate_api.models import KeysPage, KeyValue
-from tidegate_api.points import AS_OF, AS_OF_ALONE
+from tidegate_api.point_reads import AS_OF, AS_OF_ALONE
 from tidegate_api.problems import Problem
+from tidegate_api.responses import key_text, merged_headers, past_headers, position_headers, state_answer
 
 __all__ = ("router",)
 

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.errors import DecodeError, NotReadyError, UnknownNameError
-from tidegate_api.answers import json_answer
 from tidegate_api.context import Api, ApiContext, Caller
 from tidegate_api.forwarding import is_forwarded, returned
 from tidegate_api.models import RecordsRequest, RecordsSent, TopicList
 from tidegate_api.problems import Problem
+from tidegate_api.responses import json_answer
 from tidegate_api.schemas import type_name
 
 __all__ = ("router",)

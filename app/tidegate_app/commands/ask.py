@@ -40,8 +40,8 @@ def command(
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.messaging import Messaging
+    from tidegate_app.actions.tell import Messaging
+    from tidegate_app.app_loader import load_app
 
     asking = Messaging(load_app(app).define(), take_flags(options), service, key)
     click.echo(asyncio.run(asking.ask(content, message, idempotency_key, timeout)))

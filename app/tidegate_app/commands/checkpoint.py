@@ -31,8 +31,8 @@ def list_(app: str, as_json: bool, **options: Any) -> None:
     tidegate checkpoint list hello.py
     tidegate checkpoint list hello.py --json | jq '.[0].epoch'
     """
-    from tidegate_app.checkpointing import SHOWN, list_checkpoints, row
-    from tidegate_app.loading import load_app
+    from tidegate_app.actions.checkpoint import SHOWN, list_checkpoints, row
+    from tidegate_app.app_loader import load_app
     from tidegate_app.output import note, print_json, print_table
 
     where, found = list_checkpoints(load_app(app).define(), take_flags(options))
@@ -57,8 +57,8 @@ def trigger(app: str, as_json: bool, timeout: float | None, **options: Any) -> N
     """
     import asyncio
 
-    from tidegate_app.checkpointing import take_checkpoint, told
-    from tidegate_app.loading import load_app
+    from tidegate_app.actions.checkpoint import take_checkpoint, told
+    from tidegate_app.app_loader import load_app
     from tidegate_app.output import note, print_json
 
     found = asyncio.run(take_checkpoint(load_app(app).define(), take_flags(options), timeout=timeout))

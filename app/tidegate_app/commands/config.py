@@ -27,9 +27,9 @@ def command(app: str | None, as_json: bool, **options: Any) -> None:
     tidegate config hello.py
     TIDEGATE_COMMIT_INTERVAL=1 tidegate config hello.py --data /var/lib/hello
     """
-    from tidegate.resolving import resolve
     from tidegate.settings import variable
-    from tidegate_app.loading import load_app
+    from tidegate.settings_resolution import resolve
+    from tidegate_app.app_loader import load_app
     from tidegate_app.output import print_json, print_table
     from tidegate_app.reference import fields
 

@@ -24,15 +24,15 @@ def command(app: str | None, as_json: bool, **options: Any) -> int:
     tidegate doctor
     tidegate doctor hello.py --broker kafka://127.0.0.1:9092
     """
-    from tidegate.resolving import resolve
-    from tidegate_app.doctor import examine
+    from tidegate.settings_resolution import resolve
+    from tidegate_app.actions.doctor import examine
     from tidegate_app.output import print_json
 
     flags = take_flags(options, SETTING_NAMES)
     if app is None:
         resolved = resolve({}, flags)
     else:
-        from tidegate_app.loading import load_app
+        from tidegate_app.app_loader import load_app
 
         resolved = load_app(app).define().resolve(flags)
     findings = list(examine(resolved))

@@ -108,7 +108,7 @@ def status(data: Path | None, as_json: bool) -> int:
 
 def _broker(data: Path | None, port: int | None = None) -> Broker:
     from tidegate_app.kafka import Broker
-    from tidegate_app.kafka.places import data_directory
+    from tidegate_app.kafka.paths import data_directory
 
     directory = data or data_directory()
     known = Broker(directory).known_port

@@ -21,7 +21,7 @@ def command(name: Path) -> None:
     tidegate new hello
     cd hello && tidegate worker app.py
     """
-    from tidegate_app.project import write_project
+    from tidegate_app.actions.new import write_project
 
     for path in write_project(name):
         click.echo(f"  {path}")

@@ -30,8 +30,8 @@ def command() -> None:
 @setting_flags("broker", "data", "tables")
 def list_(app: str, as_json: bool, **options: Any) -> None:
     """List the jobs beside an APP: what they read and what they write."""
+    from tidegate_app.actions.pipeline import describe_jobs
     from tidegate_app.output import print_json, print_table
-    from tidegate_app.pipelines import describe_jobs
 
     rows = describe_jobs(app)
     if as_json:
@@ -70,7 +70,7 @@ def run(
     tidegate pipeline run shop.py totals --once
     tidegate pipeline run shop.py --master 'local[2]' --conf spark.driver.memory=2g
     """
-    from tidegate_app.pipelines import Running
+    from tidegate_app.actions.pipeline import Running
 
     flags = take_flags(options)
     if master is not None:
@@ -85,8 +85,8 @@ def run(
 @setting_flags("broker", "data", "tables")
 def status(app: str, jobs: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Show how far JOBs have come: batches, records that are not read yet, bad records. Needs no Spark session."""
+    from tidegate_app.actions.pipeline import job_status
     from tidegate_app.output import print_json, print_table
-    from tidegate_app.pipelines import job_status
 
     rows = job_status(app, jobs, take_flags(options))
     if as_json:
@@ -111,6 +111,6 @@ def jars(app: str, jobs: tuple[str, ...], **options: Any) -> None:
     \b
     spark-submit --jars "$(tidegate pipeline jars shop.py --broker kafka://HOST:9092)" submit.py
     """
-    from tidegate_app.pipelines import job_jars
+    from tidegate_app.actions.pipeline import job_jars
 
     click.echo(",".join(job_jars(app, jobs, take_flags(options))))

@@ -32,9 +32,9 @@ def command(app: str, service: str, key: str, savepoint: str, debug: bool, **opt
     import asyncio
 
     from tidegate.errors import UnknownNameError
-    from tidegate_app.loading import load_app
-    from tidegate_app.replaying import Replaying
-    from tidegate_app.savepoints import Savepoints
+    from tidegate_app.actions.replay import Replaying
+    from tidegate_app.actions.savepoint import Savepoints
+    from tidegate_app.app_loader import load_app
 
     loaded, flags = load_app(app), take_flags(options)
     if service not in loaded.services:

@@ -30,8 +30,8 @@ def command(app: str, outputs: bool, everything: bool, yes: bool, **options: Any
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.resetting import Resetting
+    from tidegate_app.actions.reset import Resetting
+    from tidegate_app.app_loader import load_app
 
     resetting = Resetting(load_app(app).define(), take_flags(options), outputs=outputs, everything=everything)
     asyncio.run(resetting.run(ask=not yes))

@@ -39,8 +39,8 @@ def create(app: str, name: str, stop: bool, timeout: float | None, **options: An
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.savepoints import Savepoints
+    from tidegate_app.actions.savepoint import Savepoints
+    from tidegate_app.app_loader import load_app
 
     savepoints = Savepoints(load_app(app).define(), take_flags(options))
     asyncio.run(savepoints.create(name, stop=stop, timeout=timeout))
@@ -56,8 +56,8 @@ def list_(app: str, as_json: bool, **options: Any) -> None:
     \b
     tidegate savepoint list hello.py
     """
-    from tidegate_app.loading import load_app
-    from tidegate_app.savepoints import Savepoints
+    from tidegate_app.actions.savepoint import Savepoints
+    from tidegate_app.app_loader import load_app
 
     Savepoints(load_app(app).define(), take_flags(options)).list(as_json=as_json)
 
@@ -75,8 +75,8 @@ def show(app: str, name: str, as_json: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.savepoints import Savepoints
+    from tidegate_app.actions.savepoint import Savepoints
+    from tidegate_app.app_loader import load_app
 
     asyncio.run(Savepoints(load_app(app).define(), take_flags(options)).show(name, as_json=as_json))
 
@@ -120,8 +120,8 @@ def restore(
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.savepoints import Savepoints, restore_options
+    from tidegate_app.actions.savepoint import Savepoints, restore_options
+    from tidegate_app.app_loader import load_app
 
     wanted = restore_options(partitions, start, allow_dropped=allow_dropped)
     savepoints = Savepoints(load_app(app).define(), take_flags(options))
@@ -138,8 +138,8 @@ def delete(app: str, name: str, **options: Any) -> None:
     \b
     tidegate savepoint delete hello.py before-the-upgrade
     """
-    from tidegate_app.loading import load_app
-    from tidegate_app.savepoints import Savepoints
+    from tidegate_app.actions.savepoint import Savepoints
+    from tidegate_app.app_loader import load_app
 
     Savepoints(load_app(app).define(), take_flags(options)).delete(name)
 
@@ -160,8 +160,8 @@ def diff(app: str, one: str, other: str, keys: bool, as_json: bool, **options: A
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.savepoints import Savepoints
+    from tidegate_app.actions.savepoint import Savepoints
+    from tidegate_app.app_loader import load_app
 
     savepoints = Savepoints(load_app(app).define(), take_flags(options))
     asyncio.run(savepoints.diff(one, other, keys=keys, as_json=as_json))
@@ -189,8 +189,8 @@ def export(
     import asyncio
     from pathlib import Path
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.savepoints import Savepoints
+    from tidegate_app.actions.savepoint import Savepoints
+    from tidegate_app.app_loader import load_app
 
     savepoints = Savepoints(load_app(app).define(), take_flags(options))
     asyncio.run(savepoints.export(name, Path(target), format_, service=service, state=state))

@@ -36,8 +36,8 @@ def command(app: str, topic: str, field: str | None, envelopes: bool, skip_bad: 
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.sending import Sending
+    from tidegate_app.actions.send import Sending
+    from tidegate_app.app_loader import load_app
 
     sending = Sending(load_app(app).define(), take_flags(options), topic, skip_bad=skip_bad)
     asyncio.run(sending.run(field, envelopes))

@@ -27,8 +27,8 @@ def command(app: str, as_json: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from tidegate_app.listing import event_time, list_services
-    from tidegate_app.loading import load_app
+    from tidegate_app.actions.listing import event_time, list_services
+    from tidegate_app.app_loader import load_app
     from tidegate_app.output import note, print_json, print_table
 
     rows, workers = asyncio.run(list_services(load_app(app).define(), take_flags(options)))

@@ -38,6 +38,6 @@ def command(app: str, query: str, **options: Any) -> None:
     tidegate sql shop.py "select window.start as hour, count(*) as sales from sales
                           group by window(event_time, '1 hour')" --stream --to sales_per_hour --key hour
     """
-    from tidegate_app.querying import Querying
+    from tidegate_app.actions.sql import Querying
 
     Querying(app, take_flags(options), options).run(query)

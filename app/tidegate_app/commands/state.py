@@ -37,8 +37,8 @@ def get(app: str, service: str, state: str, key: str | None, **options: Any) -> 
     import asyncio
 
     from tidegate.errors import UsageError
-    from tidegate_app.loading import load_app
-    from tidegate_app.looking import Looking
+    from tidegate_app.actions.state import Looking
+    from tidegate_app.app_loader import load_app
     from tidegate_app.output import write_lines
 
     looking = Looking(load_app(app).define(), take_flags(options), service)
@@ -64,8 +64,8 @@ def list_(app: str, service: str, state: str, prefix: str, limit: int | None, **
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.looking import Looking
+    from tidegate_app.actions.state import Looking
+    from tidegate_app.app_loader import load_app
 
     looking = Looking(load_app(app).define(), take_flags(options), service)
     asyncio.run(_print(looking.list(state, prefix), limit))
@@ -85,8 +85,8 @@ def timers(app: str, service: str, key: str | None, limit: int | None, **options
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.looking import Looking
+    from tidegate_app.actions.state import Looking
+    from tidegate_app.app_loader import load_app
 
     looking = Looking(load_app(app).define(), take_flags(options), service)
     asyncio.run(_print(looking.timers(key), limit))

@@ -41,8 +41,8 @@ def command(
     import asyncio
     import contextlib
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.tailing import Tail, Tailing
+    from tidegate_app.actions.tail import Tail, Tailing
+    from tidegate_app.app_loader import load_app
 
     tail = Tail(
         topic=topic,

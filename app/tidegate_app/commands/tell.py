@@ -32,8 +32,8 @@ def command(
     """
     import asyncio
 
-    from tidegate_app.loading import load_app
-    from tidegate_app.messaging import Messaging
+    from tidegate_app.actions.tell import Messaging
+    from tidegate_app.app_loader import load_app
     from tidegate_app.output import note
 
     telling = Messaging(load_app(app).define(), take_flags(options), service, key)

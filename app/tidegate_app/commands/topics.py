@@ -27,8 +27,8 @@ def command(app: str, internal: bool, as_json: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from tidegate_app.listing import list_topics
-    from tidegate_app.loading import load_app
+    from tidegate_app.actions.listing import list_topics
+    from tidegate_app.app_loader import load_app
     from tidegate_app.output import print_json, print_table
 
     rows = asyncio.run(list_topics(load_app(app).define(), take_flags(options), internal=internal))

@@ -36,8 +36,8 @@ def command(app: str, until_end: bool, no_api: bool, insecure: bool, child: str 
     tidegate worker hello.py --broker kafka://127.0.0.1:9092 --processes 4
     tidegate worker hello.py --until-end
     """
-    from tidegate_app.loading import load_app
-    from tidegate_app.pool import run_pool
+    from tidegate_app.app_loader import load_app
+    from tidegate_app.process_pool import run_pool
     from tidegate_app.worker import run_child, run_worker
 
     flags = take_flags(options)

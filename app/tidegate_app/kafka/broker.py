@@ -9,8 +9,9 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from tidegate.jvm.locking import is_locked, open_locked, try_lock, wait_until_free
+from tidegate.jvm.file_lock import is_locked, open_locked, try_lock, wait_until_free
 from tidegate_app.kafka.configuration import HOST, free_port, is_free, log_configuration, server_properties
+from tidegate_app.kafka.data_layout import Layout
 from tidegate_app.kafka.errors import (
     BrokerDiedError,
     BrokerSilentError,
@@ -19,8 +20,7 @@ from tidegate_app.kafka.errors import (
     PortTakenError,
     StuckError,
 )
-from tidegate_app.kafka.layout import Layout
-from tidegate_app.kafka.probing import answers
+from tidegate_app.kafka.probe import answers
 from tidegate_app.kafka.processes import Programs, start_guard
 
 __all__ = ("Broker",)

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from tidegate.jvm.fetching import Source
+from tidegate.jvm.jar_download import Source
 from tidegate.jvm.jars import Jar, JarSet, parse_lock
 
 __all__ = ("KAFKA_VERSION", "ensure_jars", "jars_directory", "kafka_jars", "pinned_jars")

@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from tidegate.jvm.errors import JvmError
-from tidegate.jvm.locking import is_locked, locked, open_locked, wait_until_free
+from tidegate.jvm.file_lock import is_locked, locked, open_locked, wait_until_free
 from tidegate_app.kafka.broker import Broker
 from tidegate_app.kafka.errors import BrokerError, ExternalBrokerError, KafkaError
-from tidegate_app.kafka.places import test_broker
-from tidegate_app.kafka.probing import answers
+from tidegate_app.kafka.paths import test_broker
+from tidegate_app.kafka.probe import answers
 
 __all__ = ("SharedKafka", "kafka", "private_kafka")
 

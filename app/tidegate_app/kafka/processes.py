@@ -14,9 +14,9 @@ from typing import Final
 from tidegate.jvm.java import find_java
 from tidegate_app.kafka import guard
 from tidegate_app.kafka.configuration import JVM_OPTIONS
+from tidegate_app.kafka.data_layout import Layout
 from tidegate_app.kafka.errors import FormatError
 from tidegate_app.kafka.jars import ensure_jars
-from tidegate_app.kafka.layout import Layout
 
 __all__ = ("Programs", "start_guard")
 

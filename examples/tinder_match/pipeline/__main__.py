@@ -7,7 +7,7 @@ from pathlib import Path
 
 from examples.tinder_match.app import app
 from examples.tinder_match.pipeline.report import report
-from tidegate_spark.jobs.places import Places
+from tidegate_spark.jobs.paths import Places
 
 parser = argparse.ArgumentParser(prog="python -m examples.tinder_match.pipeline", description=__doc__)
 commands = parser.add_subparsers(required=True, metavar="report")

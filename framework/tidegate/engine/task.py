@@ -21,40 +21,40 @@ from contextlib import AsyncExitStack
 from time import thread_time
 from typing import Final
 
-from tidegate.engine.agenda import Agenda
-from tidegate.engine.caution import Caution
-from tidegate.engine.commit import Committer
-from tidegate.engine.context import STAMP_HEADER, Stamp, TaskContext
-from tidegate.engine.dispatch import Dispatcher
-from tidegate.engine.environment import Environment
-from tidegate.engine.evolving import evolve
-from tidegate.engine.expiry import Expiry
-from tidegate.engine.failures import FailureHandling
-from tidegate.engine.handling import Handling
-from tidegate.engine.inputs import Input
-from tidegate.engine.mail import Mail
-from tidegate.engine.markers import CommitMarker, source_name
-from tidegate.engine.moving import EpochMoves
-from tidegate.engine.order import KeyOrder
-from tidegate.engine.outputs import Emissions, outputs_by_name
-from tidegate.engine.plan import TaskPlan
-from tidegate.engine.prefetch import Prefetch
-from tidegate.engine.recovery import Recovered, recover
-from tidegate.engine.resuming import channel_marks, find_carried, find_sent, resume_inputs, resume_time
-from tidegate.engine.runs import without_older
-from tidegate.engine.sender import Sender
-from tidegate.engine.space import StateSpace
-from tidegate.engine.stepping import Steps
-from tidegate.engine.stopwatch import Stopwatch
-from tidegate.engine.timekeeping import Timekeeper, new_time
-from tidegate.engine.timers import TimerQueue
+from tidegate.engine.commit.committer import Committer
+from tidegate.engine.commit.epoch_alignment import EpochAlignment
+from tidegate.engine.commit.markers import CommitMarker, source_name
+from tidegate.engine.commit.recovery import Recovered, recover
+from tidegate.engine.commit.resume import channel_marks, find_carried, find_sent, resume_inputs, resume_time
+from tidegate.engine.event_time.timers import TimerQueue
+from tidegate.engine.event_time.watermark_tracker import WatermarkTracker, new_time
+from tidegate.engine.keyed_state.prefetch import Prefetch
+from tidegate.engine.keyed_state.schema_migration import evolve
+from tidegate.engine.keyed_state.state_backend import StateBackend
+from tidegate.engine.keyed_state.ttl_sweep import TtlSweep
+from tidegate.engine.messaging.mailbox import Mailbox
+from tidegate.engine.processing.at_least_once import AtLeastOnceSender
+from tidegate.engine.processing.context import STAMP_HEADER, Stamp, TaskContext
+from tidegate.engine.processing.dispatcher import Dispatcher
+from tidegate.engine.processing.error_handler import ErrorHandler
+from tidegate.engine.processing.input import Input
+from tidegate.engine.processing.invocation import Invoker
+from tidegate.engine.processing.isolation import Isolation
+from tidegate.engine.processing.isolation_steps import IsolationSteps
+from tidegate.engine.processing.key_order import KeyOrder
+from tidegate.engine.processing.output import Emissions, outputs_by_name
+from tidegate.engine.processing.run_queue import RunQueue
+from tidegate.engine.topology.plan import TaskPlan
+from tidegate.engine.topology.run import without_older
+from tidegate.engine.worker.environment import Environment
+from tidegate.engine.worker.stopwatch import Stopwatch
 from tidegate.errors import DataError
 from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
 from tidegate.logs.base import Batch, LogRecord, TopicPartition, Writer
 from tidegate.state.base import SnapshotStore
-from tidegate.state.buffered import BufferedStore
 from tidegate.state.layout import EVENT, PROCESSING
+from tidegate.state.write_buffer import WriteBuffer
 
 __all__ = ("Task", "TaskState")
 
@@ -72,12 +72,12 @@ class TaskState(enum.Enum):
 
 class Task:
     store: SnapshotStore
-    handling: Handling
+    handling: Invoker
     dispatcher: Dispatcher
-    epochs: EpochMoves
-    timekeeper: Timekeeper
+    epochs: EpochAlignment
+    timekeeper: WatermarkTracker
 
-    def __init__(self, plan: TaskPlan, environment: Environment, *, caution: Caution | None = None) -> None:
+    def __init__(self, plan: TaskPlan, environment: Environment, *, caution: Isolation | None = None) -> None:
         """`caution`: the commit before was refused for what is in it."""
         self.plan, self._environment, self._caution = plan, environment, caution
         self.definition = plan.definition
@@ -93,11 +93,11 @@ class Task:
         self._emitted = Emissions()
         self._opened = copy.copy(self.definition.prototype)
         self._stamp = Stamp(environment.app, environment.run, plan.id)
-        self._sender: Sender | None = None
+        self._sender: AtLeastOnceSender | None = None
         self._fresh = without_older(environment.app, plan.run, STAMP_HEADER)
         self._carried: dict[TopicPartition, int] = {}
         """Inputs that hold what was in flight when the run began, and are not read yet, with their ends."""
-        self._steps: Steps | None = None
+        self._steps: IsolationSteps | None = None
         """Only while the task goes on with caution."""
         self._commit_task: asyncio.Task[None] | None = None
         self._last_commit = self._clock.monotonic()
@@ -142,13 +142,13 @@ class Task:
         self._assemble(writer)
         self._committer.sent.update(await find_sent(self.plan, self._outputs.values(), log))
         if self.definition.guarantee == "at_least_once":
-            self._sender = Sender(await log.writer(), self._committer.sent, self._environment.wake)
+            self._sender = AtLeastOnceSender(await log.writer(), self._committer.sent, self._environment.wake)
         await self._open_function()
 
     def _assemble(self, writer: Writer) -> None:
         """The parts, over the store that was opened."""
         environment = self._environment
-        space = self._space = StateSpace(
+        space = self._space = StateBackend(
             self.definition,
             self.plan.number,
             self.store,
@@ -157,18 +157,18 @@ class Task:
             careful=self._caution is not None,
         )
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
-        self._mail = Mail(
+        self._mail = Mailbox(
             self.definition, self.plan.mailboxes, self.plan.replies, self._stamp, environment.log.max_record_bytes
         )
-        failures = FailureHandling(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
+        failures = ErrorHandler(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
         self._writer = writer
         self._committer = Committer(
             self.plan, space, queues, self.store, writer, self._emitted, self.metrics,
             environment.commits, environment.turns,
         )  # fmt: skip
         order = KeyOrder()
-        agenda = Agenda(order, self.time, queues, space.timers, self._clock.now())
-        self.handling = Handling(
+        agenda = RunQueue(order, self.time, queues, space.timers, self._clock.now())
+        self.handling = Invoker(
             self.definition, self.plan.number, order, agenda, self._clock, failures,
             self._new_context, self._environment.wake,
         )  # fmt: skip
@@ -176,19 +176,21 @@ class Task:
             self.definition, order, agenda, self.handling, self.time, self._clock, self._new_prefetch(space)
         )
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
-        self.epochs = EpochMoves(
+        self.epochs = EpochAlignment(
             self.plan, environment, self._stamp, self.handling, self.dispatcher, self.store, self._committer.sent
         )
-        self.timekeeper = Timekeeper(
+        self.timekeeper = WatermarkTracker(
             self.plan, environment, self.time, self.inputs, self._carried, self.dispatcher, self.epochs
         )
         if self._caution is not None:
-            self._steps = Steps(self._caution, self.inputs, self.time, self.handling, self.dispatcher, self.epochs)
-        self._expiry = Expiry(self.definition, space, self.time, self.dispatcher.busy)
+            self._steps = IsolationSteps(
+                self._caution, self.inputs, self.time, self.handling, self.dispatcher, self.epochs
+            )
+        self._expiry = TtlSweep(self.definition, space, self.time, self.dispatcher.busy)
 
-    def _new_prefetch(self, space: StateSpace) -> Prefetch | None:
+    def _new_prefetch(self, space: StateBackend) -> Prefetch | None:
         cells, store, readers = space.only_plain, self.store, self._environment.readers
-        if cells is None or readers is None or not isinstance(store, BufferedStore):
+        if cells is None or readers is None or not isinstance(store, WriteBuffer):
             return None
         return Prefetch(cells, store, readers)
 
@@ -279,7 +281,7 @@ class Task:
         self._environment.metrics.slices.observe(thread_time() - started)
         self.raise_failure()
 
-    def _step(self, steps: Steps) -> None:
+    def _step(self, steps: IsolationSteps) -> None:
         """One piece of work, which is then committed before the next one; or an end to caution."""
         if not steps.over:
             steps.take()
@@ -301,7 +303,7 @@ class Task:
         return self.caution is not None
 
     @property
-    def caution(self) -> Caution | None:
+    def caution(self) -> Isolation | None:
         """What the next life of this task must know. None: nothing, or that would not help."""
         error = self.handling.failure
         if not isinstance(error, DataError):
@@ -309,7 +311,7 @@ class Task:
         if self._steps is not None:
             return self._steps.caution_after(error)
         upto = {source: input_.position for source, input_ in self.inputs.items()}
-        return Caution(upto=upto, watermark=self.time.watermark)
+        return Isolation(upto=upto, watermark=self.time.watermark)
 
     def raise_failure(self) -> None:
         if self.handling.failure is not None and not self.refused:

@@ -25,7 +25,7 @@ from tidegate.functions.migrations import Migration, read_migration
 from tidegate.functions.policies import STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.signature import read_signature
-from tidegate.functions.straight import straight
+from tidegate.functions.sync_call import straight
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS
 from tidegate.logs.base import Headers

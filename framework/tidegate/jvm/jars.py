@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.jvm.errors import DamagedJarsError
-from tidegate.jvm.fetching import Coordinates, Source, choose_source
-from tidegate.jvm.locking import locked
-from tidegate.jvm.places import cache_directory
+from tidegate.jvm.file_lock import locked
+from tidegate.jvm.jar_download import Coordinates, Source, choose_source
+from tidegate.jvm.paths import cache_directory
 
 __all__ = ("Jar", "JarSet", "damaged_jars", "parse_lock")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.jvm.errors import JavaError
-from tidegate.jvm.places import java_home
+from tidegate.jvm.paths import java_home
 
 __all__ = ("NEEDED", "find_java")
 

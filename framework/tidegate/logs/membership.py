@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.observing import Worker
+from tidegate.logs.observer import Worker
 
 __all__ = ("Alone", "Held", "Membership", "process_name")
 

@@ -17,13 +17,13 @@ from msgspec import Struct
 from tidegate.state.base import Store
 from tidegate.state.layout import prefix_range
 
-__all__ = ("Entry", "Page", "Span", "take_page")
+__all__ = ("Page", "PageEntry", "Span", "take_page")
 
 TURN: Final = 0.002
 """After so many seconds of work the event loop gets its turn."""
 
 
-class Entry(Struct, array_like=True, frozen=True, gc=False):
+class PageEntry(Struct, array_like=True, frozen=True, gc=False):
     """A stored value: of a key, or of one subkey of it."""
 
     key: bytes
@@ -32,7 +32,7 @@ class Entry(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Page(Struct, array_like=True, frozen=True):
-    entries: list[Entry]
+    entries: list[PageEntry]
     after: bytes | None = None
     """The cursor of the next page; None: there is no more."""
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from tidegate.engine.markers import CommitMarker, decode_marker
+from tidegate.engine.commit.markers import CommitMarker, decode_marker
 from tidegate.errors import UnknownNameError, UsageError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.keys import KEY_GROUPS, task_of_group
-from tidegate.query.pages import Entry, Page, Span, take_page
+from tidegate.query.pages import Page, PageEntry, Span, take_page
 from tidegate.state.base import Store
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.layout import (
@@ -99,7 +99,7 @@ class ServiceView:
         """A value that has one entry: cheaper than a scan."""
         task = self._tasks.get(self.definition.inputs[0].partition_for(key))
         stored = None if task is None else task.store.get(keyed_key(keyed_prefix(declaration.name), key))
-        return Page([] if stored is None else list(self._alive(declaration, [Entry(key, b"", stored)])))
+        return Page([] if stored is None else list(self._alive(declaration, [PageEntry(key, b"", stored)])))
 
     async def _page(
         self,
@@ -112,7 +112,7 @@ class ServiceView:
     ) -> Page:
         spans = self.spans(stem, prefix) if key is None else self._span(stem, key)
         taken, cursor = await take_page(spans, after=after, limit=max(1, min(limit, MOST)))
-        entries = [Entry(*parse_tail(place), value) for place, value in taken]
+        entries = [PageEntry(*parse_tail(place), value) for place, value in taken]
         return Page(entries if declaration is None else list(self._alive(declaration, entries)), cursor)
 
     def _span(self, stem: bytes, key: bytes) -> Iterator[Span]:
@@ -132,7 +132,7 @@ class ServiceView:
         """Whose key it is, among those that are here."""
         return self._tasks[self.definition.inputs[0].partition_for(key)]
 
-    def _alive(self, declaration: StateDeclaration, entries: Sequence[Entry]) -> Iterator[Entry]:
+    def _alive(self, declaration: StateDeclaration, entries: Sequence[PageEntry]) -> Iterator[PageEntry]:
         ttl = declaration.ttl
         if ttl is None:
             yield from entries
@@ -143,7 +143,7 @@ class ServiceView:
         for entry in entries:
             (expires,) = EXPIRY.unpack_from(entry.value)
             if expires > times[place(entry.key)]:
-                yield Entry(entry.key, entry.sub, entry.value[EXPIRY.size :])
+                yield PageEntry(entry.key, entry.sub, entry.value[EXPIRY.size :])
 
 
 def key_groups(definition: ServiceDefinition, number: int) -> list[int]:

@@ -5,20 +5,21 @@ It answers for the tasks that run here; for others it knows which worker to ask.
 
 from __future__ import annotations
 
-from tidegate.query.scanning import Item, KeyPage, KeyRange, after_key
-from tidegate.query.values import json_key, parse_key
+from tidegate.query.json_values import json_key, parse_key
+from tidegate.query.key_scan import Item, KeyPage, KeyRange, after_key
+from tidegate.serving.as_of import CheckpointProgress, Past
 from tidegate.serving.catalogue import Checkpoint
-from tidegate.serving.history import CheckpointProgress, Past
-from tidegate.serving.positions import Position, merge, parse_position
-from tidegate.serving.requests import Done
-from tidegate.serving.sending import Sent
-from tidegate.serving.status import TaskState, WorkerState
+from tidegate.serving.change_feed import Changed, ChangeFeed, wait_for_news
+from tidegate.serving.facade import Actor, StateOf, WorkerFacade
+from tidegate.serving.idempotency import Done
+from tidegate.serving.ingest import Sent
+from tidegate.serving.position_tokens import Position, merge, parse_position
+from tidegate.serving.status import TaskSummary, WorkerSummary
 from tidegate.serving.tasks import Reached
-from tidegate.serving.watching import Changed, Watcher, wait_for_news
-from tidegate.serving.worker import Actor, Serving, StateOf
 
 __all__ = (
     "Actor",
+    "ChangeFeed",
     "Changed",
     "Checkpoint",
     "CheckpointProgress",
@@ -30,11 +31,10 @@ __all__ = (
     "Position",
     "Reached",
     "Sent",
-    "Serving",
     "StateOf",
-    "TaskState",
-    "Watcher",
-    "WorkerState",
+    "TaskSummary",
+    "WorkerFacade",
+    "WorkerSummary",
     "after_key",
     "json_key",
     "merge",

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.storage import CheckpointStorage
-from tidegate.checkpoints.threads import Threads
+from tidegate.checkpoints.snapshot.threads import Threads
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError, CheckpointStorageError
 
 __all__ = ("Catalogue", "Checkpoint")

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.engine.shuffling import changelog_topic
-from tidegate.engine.worker import Engine
-from tidegate.host import Host
+from tidegate.engine.topology.shuffle import changelog_topic
+from tidegate.engine.worker.engine import Engine
+from tidegate.host.host import Host
 from tidegate.logs.membership import process_name
 from tidegate.time.clock import MAX_TIME, MIN_TIME
 
-__all__ = ("TaskState", "WorkerState", "worker_state")
+__all__ = ("TaskSummary", "WorkerSummary", "worker_state")
 
 _COUNTERS: Final = {
     "tidegate_handled_total": "handled",
@@ -34,7 +34,7 @@ _COUNTERS: Final = {
 _started: Final = time.time()
 
 
-class TaskState(msgspec.Struct, kw_only=True):
+class TaskSummary(msgspec.Struct, kw_only=True):
     """A task that runs here, or is being restored here. Counters begin with the worker."""
 
     service: str
@@ -62,7 +62,7 @@ class TaskState(msgspec.Struct, kw_only=True):
     lost: int = 0
 
 
-class WorkerState(msgspec.Struct, kw_only=True):
+class WorkerSummary(msgspec.Struct, kw_only=True):
     name: str
     address: str
     ready: bool
@@ -75,12 +75,12 @@ class WorkerState(msgspec.Struct, kw_only=True):
     """Bytes in memory."""
     error: str = ""
     """It could not be asked; then nothing else of it is known."""
-    tasks: list[TaskState] = []
+    tasks: list[TaskSummary] = []
 
 
-def worker_state(host: Host) -> WorkerState:
+def worker_state(host: Host) -> WorkerSummary:
     engine: Engine | None = getattr(host, "engine", None)
-    state = WorkerState(
+    state = WorkerSummary(
         name=process_name(),
         address=host.address,
         ready=host.running and engine is not None and engine.membership.fresh,
@@ -100,11 +100,11 @@ def worker_state(host: Host) -> WorkerState:
     return state
 
 
-def _task(engine: Engine, service: str, number: int, counted: dict[tuple[str, str], dict[str, Any]]) -> TaskState:
+def _task(engine: Engine, service: str, number: int, counted: dict[tuple[str, str], dict[str, Any]]) -> TaskSummary:
     running = engine.tasks.get(f"{service}.{number}")
     told = counted.get((service, str(number)), {})
     watermark = MIN_TIME if running is None else running.time.watermark
-    return TaskState(
+    return TaskSummary(
         service=service,
         task=number,
         state="restoring" if running is None else running.state.value,

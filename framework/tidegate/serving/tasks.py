@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tidegate.engine.markers import CommitMarker, source_name
-from tidegate.engine.shuffling import changelog_topic
+from tidegate.engine.commit.markers import CommitMarker, source_name
 from tidegate.engine.task import Task, TaskState
-from tidegate.engine.worker import Engine
+from tidegate.engine.topology.shuffle import changelog_topic
+from tidegate.engine.worker.engine import Engine
 from tidegate.errors import (
     ElsewhereError,
     NotReadyError,
@@ -23,10 +23,10 @@ from tidegate.errors import (
     UnknownNameError,
 )
 from tidegate.functions.service import ServiceDefinition
-from tidegate.host import Host
+from tidegate.host.host import Host
 from tidegate.logs.base import TopicPartition
 from tidegate.query.views import ServiceView, TaskView
-from tidegate.serving.positions import Position
+from tidegate.serving.position_tokens import Position
 
 __all__ = ("LocalTasks", "Reached", "readable", "view_of")
 

@@ -14,7 +14,7 @@ from sortedcontainers import SortedDict
 
 from tidegate.errors import StoreCorruptError
 from tidegate.state.base import Change, StorePosition
-from tidegate.state.newer import Newer, merged
+from tidegate.state.snapshot_overlay import SnapshotOverlay, merged
 
 __all__ = ("MemoryStore",)
 
@@ -31,7 +31,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._data: SortedDict[bytes, bytes] = SortedDict()
-        self._newer: Newer | None = None
+        self._newer: SnapshotOverlay | None = None
         """Set while the store is held."""
         self._released = False
         """The snapshot is written; whoever comes next brings both together."""
@@ -93,7 +93,7 @@ class MemoryStore:
     def hold(self) -> None:
         self._unite()
         if self._newer is None:
-            self._newer, self._held_position = Newer(), self._position
+            self._newer, self._held_position = SnapshotOverlay(), self._position
 
     @property
     def held(self) -> bool:

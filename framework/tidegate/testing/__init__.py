@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.faults import POINTS, InjectedFault, arm, disarm, parse
 from tidegate.testing.harness import AppHarness
-from tidegate.testing.log import MemoryLog
+from tidegate.testing.memory_log import MemoryLog
 from tidegate.testing.records import DeadLetter, SentRecord
 from tidegate.time.clock import ManualClock
 

@@ -17,20 +17,20 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tidegate.engine.letters import Address, read_letter, read_reply, reply_id
-from tidegate.engine.plan import dead_letter_topic
+from tidegate.engine.messaging.message_format import ReplyAddress, read_letter, read_reply, reply_id
 from tidegate.engine.task import Task
+from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, UsageError
 from tidegate.functions.context import Timer
 from tidegate.functions.messages import MessageDefinition, Outgoing
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
+from tidegate.host.actor_client import compose
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, Records, TopicPartition
-from tidegate.post import compose
 from tidegate.query.views import ServiceView, TaskView
-from tidegate.testing.driving import Definable, DrivenApp
-from tidegate.testing.parts import (
+from tidegate.testing.driven_app import Definable, DrivenApp
+from tidegate.testing.helpers import (
     ServiceName,
     TopicName,
     all_entries,
@@ -173,7 +173,7 @@ class AppHarness(DrivenApp):
         """The reply, when all is settled. Raises what `Service.ask` raises; AskTimeoutError if there is no reply yet:
         its handler waits to be repeated, for example."""
         self._asked += 1
-        name, address = self._service(service).name, Address(0, "harness", self._asked)
+        name, address = self._service(service).name, ReplyAddress(0, "harness", self._asked)
         definition = self._post(Outgoing(name, key, message, idempotency_key, timestamp, headers), address)
         self.settle()
         for _, record in self._read(f"{self._definition.id}.replies"):
@@ -184,7 +184,7 @@ class AppHarness(DrivenApp):
                 return value
         raise AskTimeoutError(name, 0, idempotency_key)
 
-    def _post(self, message: Outgoing, address: Address | None) -> MessageDefinition:
+    def _post(self, message: Outgoing, address: ReplyAddress | None) -> MessageDefinition:
         definition, target, record = compose(self.engine.plan, message, self.clock.now(), address)
         self.run(self._append({target: [record]}))
         return definition

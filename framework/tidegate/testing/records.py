@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.engine.context import STAMP_HEADER
+from tidegate.engine.processing.context import STAMP_HEADER
 from tidegate.errors import DecodeError
 from tidegate.functions.context import Origin
 from tidegate.functions.topics import TopicDefinition

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from tidegate.faults import fault_point
 from tidegate_spark.jobs.contract import Table
 from tidegate_spark.jobs.files import Files
-from tidegate_spark.jobs.owning import DATE, check_owner, computed, dated
+from tidegate_spark.jobs.ownership import DATE, check_owner, computed, dated
 
 __all__ = ("DeltaWriter",)
 

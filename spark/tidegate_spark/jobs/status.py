@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.access import Access
+from tidegate.client.log_access import Access
 from tidegate.interop import TopicPartition
 from tidegate_spark.errors import SparkError
 from tidegate_spark.jobs.contract import Job, Table
-from tidegate_spark.jobs.places import Places
+from tidegate_spark.jobs.paths import Places
 
 if TYPE_CHECKING:
     from tidegate import App

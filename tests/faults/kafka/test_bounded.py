@@ -15,7 +15,7 @@ from tests.faults.support.feed import entries
 from tests.faults.support.kafka import KafkaWorld
 from tests.faults.support.processes import Life
 from tests.faults.support.world import KILLED
-from tidegate.engine.plan import Plan
+from tidegate.engine.topology.plan import Plan
 from tidegate.logs.base import Log
 
 PARTITIONS = 8

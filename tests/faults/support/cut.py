@@ -24,20 +24,20 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tidegate import App, Context, ValueState
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.reader import CheckpointReader
-from tidegate.checkpoints.worker import Checkpoints
-from tidegate.engine.markers import InputMark
-from tidegate.engine.plan import Plan
-from tidegate.engine.stores import Stores
-from tidegate.engine.worker import Engine
+from tidegate.checkpoints.coordination.service import CheckpointService
+from tidegate.checkpoints.storage.manifest import Manifest
+from tidegate.checkpoints.storage.reader import CheckpointReader
+from tidegate.engine.commit.markers import InputMark
+from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.topology.plan import Plan
+from tidegate.engine.worker.engine import Engine
 from tidegate.errors import CheckpointDamagedError, FencedError, LogUnavailableError
 from tidegate.keys import partition_of
 from tidegate.logs.base import TopicPartition
 from tidegate.settings import Settings
 from tidegate.state.base import Store
 from tidegate.state.layout import KEYED, parse_keyed, prefix_range
-from tidegate.testing.log import MemoryLog, MemoryWriter
+from tidegate.testing.memory_log import MemoryLog, MemoryWriter
 from tidegate.time.clock import ManualClock
 
 __all__ = ("World", "play", "soon")
@@ -103,7 +103,7 @@ class Files(dict[str, Any]):
 
 class World:
     engine: Engine
-    checkpoints: Checkpoints
+    checkpoints: CheckpointService
 
     def __init__(self, seed: int, directory: Path | None) -> None:
         self.chance = random.Random(seed)
@@ -112,7 +112,7 @@ class World:
         self.definition = make_app(self.chance).define()
         self.settings = Settings(partitions=PARTITIONS, slice_ms=1e-6, checkpoint_keep=1000, checkpoint_timeout=1e9)
         self.url = f"memory://{uuid.uuid4().hex}" if directory is None else str(directory / "kept")
-        self.stores = Stores(None if directory is None else directory / "stores", self.settings)
+        self.stores = StateDirectory(None if directory is None else directory / "stores", self.settings)
         self.counted: Counter[str] = Counter()
         self._closing: list[asyncio.Future[Any]] = []
 
@@ -120,7 +120,7 @@ class World:
     async def start(self) -> None:
         definition = self.definition
         plan = Plan(definition.id, definition.services, definition.topics, self.settings, await self.log.topics())
-        self.checkpoints = Checkpoints(
+        self.checkpoints = CheckpointService(
             plan, self.log, self.stores, self.settings, self.clock, url=self.url, leads=lambda: True
         )
         self.engine = Engine(plan, self.log, self.stores, self.settings, clock=self.clock, snapshots=self.checkpoints)
@@ -285,9 +285,9 @@ async def play(seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch, *, r
     world = World(seed, directory if rocks else None)
     monkeypatch.setattr(MemoryFileSystem, "store", Files())
     monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
-    monkeypatch.setattr("tidegate.engine.feed._READ", 3)
-    monkeypatch.setattr("tidegate.checkpoints.trimming._trimmed", lambda topic: topic.name in ("t", "u"))
-    monkeypatch.setattr("tidegate.checkpoints.coordinator._TRIM_SECONDS", 0.0)
+    monkeypatch.setattr("tidegate.engine.worker.feed._READ", 3)
+    monkeypatch.setattr("tidegate.checkpoints.coordination.log_trim._trimmed", lambda topic: topic.name in ("t", "u"))
+    monkeypatch.setattr("tidegate.checkpoints.coordination.coordinator._TRIM_SECONDS", 0.0)
     monkeypatch.setattr(asyncio, "to_thread", soon(world.chance))
     asyncio.get_running_loop().set_exception_handler(world.hear_of)
     await world.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.faults.support.points import ON_EMBEDDED
 from tests.faults.support.world import World, read_all
-from tidegate.engine.plan import Plan
+from tidegate.engine.topology.plan import Plan
 from tidegate.logs.base import Log, TopicPartition
 from tidegate.logs.embedded import EmbeddedLog, LogObserver
 

@@ -18,10 +18,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from tests.faults.support.points import ON_KAFKA
 from tests.faults.support.processes import Life, Zygote
 from tests.faults.support.world import World
-from tidegate.engine.plan import Plan
+from tidegate.engine.topology.plan import Plan
 from tidegate.logs.base import Log, LogRecord, TopicPartition
 from tidegate.logs.kafka import KafkaLog
-from tidegate.resolving import resolve
+from tidegate.settings_resolution import resolve
 
 __all__ = ("SESSION", "KafkaWorld")
 

@@ -13,7 +13,7 @@ from types import TracebackType
 import msgspec
 
 from tests.faults.support.kafka import KafkaWorld
-from tidegate.engine.plan import Plan
+from tidegate.engine.topology.plan import Plan
 from tidegate.errors import LogUnavailableError
 from tidegate.logs.base import Log, NewRecord, TopicPartition, Writer
 

@@ -14,20 +14,20 @@ from typing import Any
 import fsspec.implementations.local
 import uvloop
 
-import tidegate.boot.transport
-import tidegate.host
-import tidegate.places
+import tidegate.directories
+import tidegate.faust_host.transport
+import tidegate.host.host
+import tidegate_app.actions.savepoint
+import tidegate_app.app_loader
 import tidegate_app.commands.savepoint
 import tidegate_app.commands.worker
-import tidegate_app.loading
-import tidegate_app.pool
-import tidegate_app.savepoints
+import tidegate_app.process_pool
 import tidegate_app.worker
 from examples.tinder_match import app as tinder
 from tests.faults.support import apps
 from tidegate import App, faults
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host import AppDefinition, Host
+from tidegate.host.host import AppDefinition, Host
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
 from tidegate.logs.kafka import KafkaLog, membership
 from tidegate.settings import Settings
@@ -45,12 +45,12 @@ LOADED = (
     uvloop,
     KafkaLog,
     membership,
-    tidegate.boot.transport,
+    tidegate.faust_host.transport,
     tidegate_app.commands.savepoint,
     tidegate_app.commands.worker,
-    tidegate_app.loading,
-    tidegate_app.pool,
-    tidegate_app.savepoints,
+    tidegate_app.app_loader,
+    tidegate_app.process_pool,
+    tidegate_app.actions.savepoint,
     tidegate_app.worker,
 )
 """What children use, imported before the process is copied."""
@@ -127,9 +127,9 @@ def renamed(definition: AppDefinition, prefix: str) -> AppDefinition:
 
 def _tune_log(options: EmbeddedOptions) -> None:
     def open_log(app: str, settings: Settings, clock: Clock) -> EmbeddedLog:
-        return EmbeddedLog(tidegate.places.data_directory(app, settings), options=options, clock=clock.now)
+        return EmbeddedLog(tidegate.directories.data_directory(app, settings), options=options, clock=clock.now)
 
-    tidegate.host.open_log = open_log
+    tidegate.host.host.open_log = open_log
 
 
 if __name__ == "__main__":

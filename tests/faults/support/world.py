@@ -18,8 +18,8 @@ import msgspec
 from tests.faults.support.processes import Life, Zygote
 from tests.faults.support.worker import find, renamed
 from tidegate import App
-from tidegate.engine.plan import Plan
-from tidegate.engine.runs import FIRST, Run, current_run
+from tidegate.engine.topology.plan import Plan
+from tidegate.engine.topology.run import FIRST, Run, current_run
 from tidegate.logs.base import Log, LogRecord, NewRecord, Reader, TopicPartition, TopicSpec
 from tidegate.state.base import StorePosition
 from tidegate.state.layout import PROCESSING, TIMER, unpack_due

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from tidegate.jvm.locking import wait_until_free
+from tidegate.jvm.file_lock import wait_until_free
 from tidegate_app.kafka import Broker
 from tidegate_app.kafka.configuration import free_port
 from tidegate_app.kafka.errors import BrokerDiedError, NeverStartedError, OtherPortError, PortTakenError

@@ -10,7 +10,7 @@ from aiokafka.errors import NodeNotReadyError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from tidegate.logs.kafka.client import Client
-from tidegate.logs.kafka.connecting import addresses_of, client_options
+from tidegate.logs.kafka.connection_options import addresses_of, client_options
 from tidegate.settings import KafkaSettings
 from tidegate_app.kafka.plugin import SharedKafka
 

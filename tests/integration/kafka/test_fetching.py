@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.jvm.fetching import choose_source
+from tidegate.jvm.jar_download import choose_source
 from tidegate.jvm.jars import damaged_jars
 from tidegate_app.kafka.jars import KAFKA_VERSION, pinned_jars
 

@@ -12,7 +12,7 @@ import pytest
 from tests.contract.logs import new, read_all, until_ends, values
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.kafka import KafkaLog
-from tidegate.logs.kafka.fetching import LANES
+from tidegate.logs.kafka.fetcher import LANES
 from tidegate.logs.kafka.log import WRITE_LANES
 from tidegate_app.kafka.plugin import SharedKafka
 

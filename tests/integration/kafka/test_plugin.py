@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.jvm.locking import is_locked, wait_until_free
+from tidegate.jvm.file_lock import is_locked, wait_until_free
 from tidegate_app.kafka.plugin import SharedKafka
 
 CONFTEST = 'pytest_plugins = ("tidegate_app.kafka.plugin",)\n'
 
 SHARED = """
 import os, pathlib, pytest
-from tidegate_app.kafka.probing import answers
+from tidegate_app.kafka.probe import answers
 
 @pytest.mark.parametrize("number", range(8))
 def test_shared(kafka, number, worker_id, request):

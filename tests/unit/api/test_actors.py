@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.unit.api.support import SECONDS, Served, eventually, served
-from tidegate.checkpoints.manifest import TaskSnapshot
-from tidegate.checkpoints.reader import CheckpointReader
+from tidegate.checkpoints.storage.manifest import TaskSnapshot
+from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.state.base import Store
 
 

@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.unit.api.support import Served, make_app, served
 from tidegate.errors import SettingsError
-from tidegate.resolving import resolve
+from tidegate.settings_resolution import resolve
 from tidegate_api.security import Principal, Security, is_loopback
 from tidegate_api.server import listen
 

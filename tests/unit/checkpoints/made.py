@@ -6,14 +6,14 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
-from tidegate.checkpoints.inflight import InFlightRecord, encode_in_flight
-from tidegate.checkpoints.manifest import FileRef, Manifest, TaskSnapshot
-from tidegate.checkpoints.storage import CheckpointStorage, digest_of
-from tidegate.engine.markers import CommitMarker, InputMark
+from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord, encode_in_flight
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage, digest_of
+from tidegate.checkpoints.storage.manifest import FileRef, Manifest, TaskSnapshot
+from tidegate.engine.commit.markers import CommitMarker, InputMark
 from tidegate.state.base import StorePosition
-from tidegate.state.buffered import BufferedStore
 from tidegate.state.memory import MemoryStore
 from tidegate.state.rocksdb import RocksStore
+from tidegate.state.write_buffer import WriteBuffer
 
 __all__ = ("make_checkpoint", "make_manifest", "put_task")
 
@@ -39,7 +39,7 @@ def put_task(
 ) -> TaskSnapshot:
     """Fill a store, take its snapshot, upload it."""
     below = RocksStore(directory / f"{epoch}-store") if kind == "rocksdb" else None
-    store = MemoryStore() if below is None else BufferedStore(below)
+    store = MemoryStore() if below is None else WriteBuffer(below)
     store.apply(list(entries.items()), StorePosition("line", 10 * epoch, 1_000))
     store.hold()
     taken = directory / f"{epoch}-taken"

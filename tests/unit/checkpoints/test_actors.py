@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from tests.unit.checkpoints.test_restoring import some_work
+from tests.unit.checkpoints.restore.test_restore import some_work
 from tidegate import App, Context, Default, MapState, ValueState
 from tidegate.testing import AppHarness
 

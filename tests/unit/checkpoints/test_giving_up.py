@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.checkpoints.test_protocol import Look, make_app, restarted_without_state
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.records import REQUESTS, Request
-from tidegate.checkpoints.storage import CheckpointStorage
+from tidegate.checkpoints.coordination.control_messages import REQUESTS, Request
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.errors import CheckpointFailedError, LogUnavailableError
 from tidegate.testing import AppHarness, arm, disarm, parse
 
@@ -127,7 +127,7 @@ def test_a_savepoint_that_was_given_up_leaves_nothing_behind(
 ) -> None:
     harness.send("events", "go", key="k")
     with monkeypatch.context() as broken:
-        broken.setattr("tidegate.checkpoints.taking.encode_task", lambda _: 1 / 0)
+        broken.setattr("tidegate.checkpoints.snapshot.snapshotter.encode_task", lambda _: 1 / 0)
         with pytest.raises(CheckpointFailedError):
             harness.checkpoint("mine")
     left = tmp_path / "kept" / "pair" / "savepoints" / "mine"

@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.support import running
 from tidegate import App, Context, ValueState
-from tidegate.host import Host
+from tidegate.host.host import Host
 from tidegate.logs.base import TopicPartition
 
 app = App("hung")

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support import Bench
 from tidegate import App, Context, Default, ValueState
-from tidegate.checkpoints.inflight import InFlightRecord
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.reader import CheckpointReader
-from tidegate.engine.context import STAMP_HEADER
+from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord
+from tidegate.checkpoints.storage.manifest import Manifest
+from tidegate.checkpoints.storage.reader import CheckpointReader
+from tidegate.engine.processing.context import STAMP_HEADER
 from tidegate.engine.task import Task
 from tidegate.errors import CheckpointFailedError, UsageError
 from tidegate.keys import encode_key

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import pytest
 
 from tidegate import App, Context, Default, ValueState
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.requesting import request_checkpoint
-from tidegate.checkpoints.storage import CheckpointStorage
-from tidegate.engine.barriers import CheckpointRecord, checkpoint_record
+from tidegate.checkpoints.coordination.trigger import request_checkpoint
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.manifest import Manifest
+from tidegate.engine.commit.barriers import CheckpointRecord, checkpoint_record
 from tidegate.errors import CheckpointFailedError, CheckpointStorageError
 from tidegate.testing import AppHarness
 

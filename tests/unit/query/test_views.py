@@ -22,8 +22,8 @@ from tidegate import (
     ValueState,
 )
 from tidegate.errors import UnknownNameError, UsageError
-from tidegate.query.pages import Entry, Page
-from tidegate.query.values import StateValues
+from tidegate.query.json_values import StateValues
+from tidegate.query.pages import Page, PageEntry
 from tidegate.query.views import ServiceView, TaskView
 from tidegate.testing import AppHarness
 
@@ -76,9 +76,9 @@ def view_of(harness: AppHarness, service: str) -> ServiceView:
     return ServiceView(harness.engine.plan.services[service], views, harness.clock)
 
 
-def all_entries(harness: AppHarness, ask: Callable[[bytes], Awaitable[Page]]) -> list[Entry]:
-    async def collect() -> list[Entry]:
-        found: list[Entry] = []
+def all_entries(harness: AppHarness, ask: Callable[[bytes], Awaitable[Page]]) -> list[PageEntry]:
+    async def collect() -> list[PageEntry]:
+        found: list[PageEntry] = []
         after: bytes | None = b""
         while after is not None:
             page = await ask(after)

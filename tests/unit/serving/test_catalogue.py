@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.checkpoints.made import make_checkpoint
-from tidegate.checkpoints.manifest import Manifest
-from tidegate.checkpoints.storage import CheckpointStorage
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.errors import CheckpointStorageError
 from tidegate.serving.catalogue import Catalogue
 

@@ -29,8 +29,8 @@ from rocksdict import Rdict
 
 from tidegate.faults import fault_point
 from tidegate.logs.embedded.blocks import block_key, decode_block, encode_blocks, offset_of
-from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes, scan
+from tidegate.logs.embedded.group_commit import GroupCommit
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
 from tidegate.logs.records import Columns, Rows

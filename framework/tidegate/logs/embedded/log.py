@@ -22,17 +22,17 @@ from tidegate.logs.embedded.blocks import (
     prefix_of,
     topic_key,
 )
-from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes, close_database, open_database, translated
+from tidegate.logs.embedded.group_commit import GroupCommit
+from tidegate.logs.embedded.head_trim import trim
 from tidegate.logs.embedded.lock import OwnerLock
 from tidegate.logs.embedded.maintenance import Maintenance
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
 from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import check_format, load_partitions, load_topics
-from tidegate.logs.embedded.trimming import trim
 from tidegate.logs.embedded.writer import EmbeddedWriter
-from tidegate.logs.reading import LocalReader, Wakeups
+from tidegate.logs.local_reader import LocalReader, Wakeups
 from tidegate.logs.records import Rows
 
 __all__ = ("EmbeddedLog",)

@@ -10,7 +10,7 @@ from rocksdict import Rdict
 
 from tidegate.logs.base import TopicPartition
 from tidegate.logs.embedded.cleaner import Cleaner
-from tidegate.logs.embedded.commit import GroupCommit
+from tidegate.logs.embedded.group_commit import GroupCommit
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
 from tidegate.logs.embedded.reclaim import Reclaimer

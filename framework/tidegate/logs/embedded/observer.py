@@ -21,8 +21,8 @@ from tidegate.logs.embedded.blocks import PartitionRow, TopicRow, decode_partiti
 from tidegate.logs.embedded.database import close_database, open_beside, translated
 from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import load_topics
-from tidegate.logs.observing import Worker
-from tidegate.logs.reading import LocalReader, Wakeups
+from tidegate.logs.local_reader import LocalReader, Wakeups
+from tidegate.logs.observer import Worker
 from tidegate.logs.records import Rows
 
 __all__ = ("LogObserver", "ObservingReader")

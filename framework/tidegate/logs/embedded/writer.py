@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from tidegate.errors import FencedError, UsageError
 from tidegate.logs.base import NewRecord, Records, TopicPartition
 from tidegate.logs.embedded.blocks import block_key, encode_blocks
-from tidegate.logs.embedded.commit import GroupCommit
 from tidegate.logs.embedded.database import Changes
+from tidegate.logs.embedded.group_commit import GroupCommit
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition, Touch
 from tidegate.logs.records import Columns, check_keys, check_size

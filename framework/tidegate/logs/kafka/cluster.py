@@ -28,9 +28,9 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import TopicPartition
+from tidegate.logs.kafka.broker_errors import RetryBudget, error_of
 from tidegate.logs.kafka.client import GOODBYE, Client, Lane
-from tidegate.logs.kafka.connecting import connection_options
-from tidegate.logs.kafka.failures import Patience, error_of
+from tidegate.logs.kafka.connection_options import connection_options
 from tidegate.settings import KafkaSettings
 
 __all__ = ("EARLIEST", "LATEST", "READ_COMMITTED", "READ_UNCOMMITTED", "Cluster", "by_topic")
@@ -73,7 +73,7 @@ class Cluster:
 
     async def start(self) -> None:
         """Find the brokers. LogUnavailableError says what to try when there are none."""
-        patience = Patience(self.settings.kafka_connect_timeout, f"connecting to {self.where}")
+        patience = RetryBudget(self.settings.kafka_connect_timeout, f"connecting to {self.where}")
         telling = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell_of_waiting)
         try:
             await self._connect(patience)
@@ -84,7 +84,7 @@ class Cluster:
         seconds = self.settings.kafka_connect_timeout
         logger.info("waiting for a broker at %s, for %g s at most (kafka_connect_timeout)", self.where, seconds)
 
-    async def _connect(self, patience: Patience) -> None:
+    async def _connect(self, patience: RetryBudget) -> None:
         while True:
             try:
                 await self._knock()
@@ -118,7 +118,7 @@ class Cluster:
                 return
         raise failure
 
-    async def _try_later(self, error: BaseException, patience: Patience) -> None:
+    async def _try_later(self, error: BaseException, patience: RetryBudget) -> None:
         if isinstance(error, _REFUSED):
             raise LogError(
                 f"{self.where} refuses the login: {error}. Check kafka_sasl_mechanism, kafka_sasl_username and "
@@ -199,7 +199,7 @@ class Cluster:
         missing = [source for source in sources if not self.knows(source)]
         if not missing:
             return
-        patience = Patience(self.settings.kafka_request_timeout, f"asking {self.where} about topics")
+        patience = RetryBudget(self.settings.kafka_request_timeout, f"asking {self.where} about topics")
         while True:
             try:
                 topics = await self.all_topics()
@@ -232,7 +232,7 @@ class Cluster:
         """The first or the last offsets of partitions, by default the stable ones. UnknownTopicError when there is no
         such."""
         wanted = list(sources)
-        patience = Patience(self.settings.kafka_request_timeout, f"asking {self.where} for offsets")
+        patience = RetryBudget(self.settings.kafka_request_timeout, f"asking {self.where} for offsets")
         while True:
             try:
                 await self.know(wanted)
@@ -247,7 +247,7 @@ class Cluster:
 
     async def delete_records(self, starts: Mapping[TopicPartition, int]) -> None:
         """Those below these offsets."""
-        patience = Patience(self.settings.kafka_request_timeout, f"asking {self.where} to delete records")
+        patience = RetryBudget(self.settings.kafka_request_timeout, f"asking {self.where} to delete records")
         while True:
             try:
                 await self.know(starts)

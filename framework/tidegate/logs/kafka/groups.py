@@ -12,9 +12,9 @@ from aiokafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from tidegate.logs.base import TopicPartition
+from tidegate.logs.kafka.broker_errors import RetryBudget, error_of
 from tidegate.logs.kafka.cluster import Cluster
-from tidegate.logs.kafka.failures import Patience, error_of
-from tidegate.logs.observing import Worker
+from tidegate.logs.observer import Worker
 
 __all__ = ("Groups", "Said", "group_of", "member_of")
 
@@ -67,7 +67,7 @@ class Groups:
 
     async def _ask(self, group: str, request: Any, codes: Callable[[Any], Iterable[int]]) -> Any:
         """Ask the group's coordinator, whoever that is, until it agrees."""
-        patience = Patience(self._cluster.settings.kafka_request_timeout, f"asking about the group {group!r}")
+        patience = RetryBudget(self._cluster.settings.kafka_request_timeout, f"asking about the group {group!r}")
         while True:
             try:
                 response = await self._cluster.send(await self._cluster.group_coordinator(group), request)

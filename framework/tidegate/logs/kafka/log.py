@@ -8,12 +8,12 @@ from itertools import count
 from typing import Final
 
 from tidegate.logs.base import TopicPartition, TopicSpec
-from tidegate.logs.kafka.batches import BATCH_OVERHEAD
 from tidegate.logs.kafka.cluster import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster
-from tidegate.logs.kafka.connecting import addresses_of
+from tidegate.logs.kafka.connection_options import addresses_of
 from tidegate.logs.kafka.groups import Groups
-from tidegate.logs.kafka.lag import PublishedPositions
+from tidegate.logs.kafka.published_offsets import PublishedOffsets
 from tidegate.logs.kafka.reader import KafkaReader
+from tidegate.logs.kafka.record_batches import BATCH_OVERHEAD
 from tidegate.logs.kafka.topics import Topics
 from tidegate.logs.kafka.writer import KafkaWriter
 from tidegate.settings import KafkaSettings
@@ -33,7 +33,7 @@ class KafkaLog:
         self._cluster = Cluster(addresses_of(broker), settings)
         self._topics = Topics(self._cluster)
         self.groups = Groups(self._cluster)
-        self._published = PublishedPositions(self.groups)
+        self._published = PublishedOffsets(self.groups)
         self._readers: set[KafkaReader] = set()
         self._numbers = count()
 

@@ -27,12 +27,12 @@ from tidegate.errors import LogError
 from tidegate.faults import fault_point
 from tidegate.logs.assignment import Member, divide
 from tidegate.logs.base import TopicPartition
+from tidegate.logs.kafka.broker_errors import RetryBudget
 from tidegate.logs.kafka.client import Client
-from tidegate.logs.kafka.connecting import client_options
-from tidegate.logs.kafka.failures import Patience
+from tidegate.logs.kafka.connection_options import client_options
 from tidegate.logs.kafka.groups import Said, member_of
 from tidegate.logs.membership import Held, process_name
-from tidegate.logs.observing import Worker
+from tidegate.logs.observer import Worker
 from tidegate.settings import KafkaSettings
 
 __all__ = ("KafkaMembership",)
@@ -176,7 +176,7 @@ class KafkaMembership(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _connect(self) -> None:
         """A broker that goes away while a worker starts is waited for as one that is not there yet."""
-        patience = Patience(self._settings.kafka_connect_timeout, f"joining the group {self.group!r}")
+        patience = RetryBudget(self._settings.kafka_connect_timeout, f"joining the group {self.group!r}")
         while True:
             self._consumer = self._new_consumer()
             try:

@@ -6,7 +6,7 @@ from typing import Final
 
 from tidegate.logs.kafka.groups import group_of
 from tidegate.logs.kafka.log import KafkaLog
-from tidegate.logs.observing import Worker
+from tidegate.logs.observer import Worker
 
 __all__ = ("KafkaObserver",)
 

@@ -9,9 +9,9 @@ from aiokafka import errors
 
 from tidegate.errors import LogError, OffsetOutOfRangeError
 from tidegate.logs.base import Batch, TopicPartition
+from tidegate.logs.kafka.broker_errors import translated
 from tidegate.logs.kafka.cluster import EARLIEST, LATEST, Cluster
-from tidegate.logs.kafka.failures import translated
-from tidegate.logs.kafka.fetching import Fetching, Stream
+from tidegate.logs.kafka.fetcher import Fetcher, Stream
 
 __all__ = ("KafkaReader",)
 
@@ -27,7 +27,7 @@ class KafkaReader:
         self._cluster, self._closed = cluster, closed
         self._streams: dict[TopicPartition, Stream] = {}
         """In the order in which they are served."""
-        self._fetching = Fetching(cluster, number, self._streams)
+        self._fetching = Fetcher(cluster, number, self._streams)
         self._skipped = False
         """A position has moved past a gap: whoever waits for it to reach an end must know."""
 

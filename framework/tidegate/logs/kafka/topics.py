@@ -19,8 +19,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from tidegate.errors import LogError, PartitionCountError
 from tidegate.logs.base import TopicSpec
+from tidegate.logs.kafka.broker_errors import RetryBudget, error_of
 from tidegate.logs.kafka.cluster import Cluster
-from tidegate.logs.kafka.failures import Patience, error_of
 from tidegate.settings import KafkaSettings
 
 __all__ = ("Topics", "configs_of", "spec_of")
@@ -236,5 +236,5 @@ class Topics:
             found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
         return found
 
-    def _patience(self, what: str) -> Patience:
-        return Patience(self._cluster.settings.kafka_request_timeout, f"{what} at {self._cluster.where}", first=0.01)
+    def _patience(self, what: str) -> RetryBudget:
+        return RetryBudget(self._cluster.settings.kafka_request_timeout, f"{what} at {self._cluster.where}", first=0.01)

@@ -26,10 +26,10 @@ from tidegate.errors import (
     UsageError,
 )
 from tidegate.logs.base import Records, TopicPartition
-from tidegate.logs.kafka.batches import CODECS, Producer, Upload
+from tidegate.logs.kafka.broker_errors import RetryBudget, error_of, is_passing, translated
 from tidegate.logs.kafka.client import Lane
 from tidegate.logs.kafka.cluster import LATEST, Cluster, by_topic
-from tidegate.logs.kafka.failures import Patience, error_of, is_passing, translated
+from tidegate.logs.kafka.record_batches import CODECS, Producer, Upload
 from tidegate.logs.kafka.topics import Topics
 from tidegate.logs.records import check_keys, record_size
 
@@ -116,7 +116,7 @@ class KafkaWriter:
     async def close(self) -> None:
         """Abort what is under way, if that can be done at once."""
         if self._open:
-            patience = Patience(FAREWELL, "aborting a transaction")
+            patience = RetryBudget(FAREWELL, "aborting a transaction")
             with contextlib.suppress(TidegateError):
                 async with patience.limited():
                     await self._end(commit=False, patience=patience)
@@ -124,7 +124,7 @@ class KafkaWriter:
 
     # -- the steps ----------------------------------------------------------------------------------------------------
 
-    async def _append(self, records: Records, before: Positions, patience: Patience) -> dict[TopicPartition, int]:
+    async def _append(self, records: Records, before: Positions, patience: RetryBudget) -> dict[TopicPartition, int]:
         uploads = [upload for upload in await self._encode(records, before) if not upload.done]
         if self.transactional_id is not None and uploads:
             await self._add_partitions([upload.source for upload in uploads], patience)
@@ -150,7 +150,7 @@ class KafkaWriter:
             uploads.append(Upload(self._producer, source, new, self._sequences.get(source, 0)))
         return uploads
 
-    async def _add_partitions(self, sources: Iterable[TopicPartition], patience: Patience) -> None:
+    async def _add_partitions(self, sources: Iterable[TopicPartition], patience: RetryBudget) -> None:
         """Step 2."""
         producer, new = self._producer, [source for source in sources if source not in self._open]
         if producer is not None and new:
@@ -158,7 +158,7 @@ class KafkaWriter:
             self._open.update(new)
             await self._coordinate(request, patience)
 
-    async def _upload(self, uploads: Sequence[Upload], patience: Patience) -> None:
+    async def _upload(self, uploads: Sequence[Upload], patience: RetryBudget) -> None:
         """Step 3: one batch for each partition at a time, in as few requests as possible."""
         while pending := [upload for upload in uploads if not upload.done]:
             failures = await self._send_all(pending)
@@ -168,7 +168,7 @@ class KafkaWriter:
                     await self._cluster.refresh()
                     await self._cluster.know([upload.source for upload in pending])
 
-    async def _end(self, *, commit: bool, patience: Patience) -> None:
+    async def _end(self, *, commit: bool, patience: RetryBudget) -> None:
         """Step 5. It is asked once: a second request might reach the broker before the first one does, which would then
         end the next transaction of this writer, in its middle."""
         if self._producer is not None:
@@ -180,7 +180,7 @@ class KafkaWriter:
                 await self._coordinate(request, patience, once=True)
             self._open.clear()
 
-    async def _end_in_danger(self, request: EndTxnRequest, patience: Patience) -> None:
+    async def _end_in_danger(self, request: EndTxnRequest, patience: RetryBudget) -> None:
         """Step 5 with a fault armed, perhaps before, in the middle of, or after it."""
         faults.fault_point("transaction.sent")
         ending = asyncio.ensure_future(self._coordinate(request, patience, once=True))
@@ -259,7 +259,7 @@ class KafkaWriter:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    async def _coordinate(self, request: Any, patience: Patience, *, once: bool = False) -> Any:
+    async def _coordinate(self, request: Any, patience: RetryBudget, *, once: bool = False) -> Any:
         """Ask the coordinator of the transactional id until it agrees. `once`: or until it does not answer."""
         while True:
             try:
@@ -304,10 +304,10 @@ class KafkaWriter:
             raise FencedError(self.transactional_id or "")
         return error_of(code, about)
 
-    def _patience(self, what: str, at_least: float = 0) -> Patience:
+    def _patience(self, what: str, at_least: float = 0) -> RetryBudget:
         who = f" as {self.transactional_id!r}" if self.transactional_id else ""
         seconds = max(self._settings.kafka_transaction_timeout, at_least)
-        return Patience(seconds, f"{what}{who} at {self._cluster.where}")
+        return RetryBudget(seconds, f"{what}{who} at {self._cluster.where}")
 
 
 def _codes(response: Any) -> Iterable[tuple[int, object]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.jvm.errors import DamagedJarsError
-from tidegate.jvm.fetching import Coordinates
+from tidegate.jvm.jar_download import Coordinates
 from tidegate.jvm.jars import damaged_jars
 from tidegate_app.kafka.jars import KAFKA_VERSION, ensure_jars, pinned_jars
 

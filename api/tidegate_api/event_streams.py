@@ -1,0 +1,307 @@
+"""Streams of changes, as server-sent events: of tasks that are here, and of those of other workers.
+
+1. Each worker that has some of the tasks has a part in the stream. All parts are opened before the stream begins. While
+   tasks are divided anew that takes a while: an EventSource that is refused once never comes again.
+2. `ready`, or the first `value`, says that a part listens; `ready` is passed on when all of them do. From then on no
+   change is missing.
+3. Changes are passed on as they come: those of a task in the order of its commits.
+4. When a part ends, for whatever reason, or a task has moved, the stream says `end` and ends. Whoever connects again
+   gets it from those who have the tasks then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+import httpx
+import orjson
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tidegate.errors import ElsewhereError, NotReadyError, ValueTooLargeError
+from tidegate.serving import Changed, StateOf, wait_for_news
+from tidegate_api.context import ApiContext
+from tidegate_api.forwarding import detail_of, is_forwarded, tasks_of
+from tidegate_api.problems import Problem
+from tidegate_api.responses import key_text, position_headers
+
+__all__ = ("Watched", "open_stream")
+
+PING_SECONDS: Final = 15
+LOOK_SECONDS: Final = 1.0
+"""How often a stream looks whether its tasks are still where they were."""
+_PAUSE: Final = 0.25
+_RETRY_MS: Final = 1000
+_BUFFER: Final = 100
+"""Events of other workers that wait here; then those workers keep them, and say what was missed."""
+_READY: Final = b"event: ready\n"
+_END: Final = b"event: end\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What somebody watches."""
+
+    states: Sequence[StateOf]
+    key: bytes | None = None
+    """None: all keys."""
+    prefix: bytes = b""
+    named: bool = False
+    """Each event names its state."""
+
+    @property
+    def service(self) -> Any:
+        return self.states[0].service
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The tasks that it is about."""
+        return range(self.service.tasks) if self.key is None else [self.states[0].task_of(self.key)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    """Where the tasks of a stream are."""
+
+    here: list[int]
+    there: Mapping[str, list[int]]
+    """By address."""
+
+
+async def open_stream(request: Request, api: ApiContext, watched: Watched) -> Response:
+    async with AsyncExitStack() as opening:
+        opening.enter_context(api.watchers.one())
+        if is_forwarded(request):
+            events = _here(api, watched, _all_here(api, watched, tasks_of(request)))
+        else:
+            places, answers = await _open_patiently(request, api, watched, opening)
+            parts = [_there(answer) for answer in answers]
+            if places.here:
+                parts.append(_here(api, watched, places.here))
+            events = _together(api, watched, places, parts) if answers else parts[0]
+        return _Stream(events, opening.pop_all())
+
+
+class _Stream(EventSourceResponse):
+    """Gives back what it uses when it is over, also if it was over before its first event."""
+
+    def __init__(self, events: AsyncIterator[bytes], used: AsyncExitStack) -> None:
+        never = anyio.Event()  # the worker's own says when it is over
+        super().__init__(events, ping=PING_SECONDS, sep="\n", shutdown_event=never)
+        self._used = used
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._used:
+            await super().__call__(scope, receive, send)
+
+
+# ----------------------------------------------------------------------------------------------------------- opening
+
+
+async def _open_patiently(
+    request: Request, api: ApiContext, watched: Watched, opening: AsyncExitStack
+) -> tuple[_Places, list[httpx.Response]]:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + api.settings.api_timeout
+    while True:
+        try:
+            async with AsyncExitStack() as trying:
+                found = await _open(request, api, watched, trying)
+                await opening.enter_async_context(trying.pop_all())
+                return found
+        except NotReadyError:
+            api.serving.doubt()
+            if loop.time() + _PAUSE >= deadline or api.stopping.is_set():
+                raise
+        await asyncio.sleep(_PAUSE)
+
+
+async def _open(
+    request: Request, api: ApiContext, watched: Watched, opening: AsyncExitStack
+) -> tuple[_Places, list[httpx.Response]]:
+    """Step 1, once."""
+    here, there = await api.peers.owners(watched.service, watched.numbers)
+    _all_here(api, watched, here)
+    answers = []
+    for address, numbers in there.items():
+        try:
+            answer = await api.peers.stream(address, request, numbers)
+        except httpx.HTTPError as error:
+            raise NotReadyError(
+                _named(watched, numbers), f"its worker does not answer ({type(error).__name__})"
+            ) from error
+        opening.push_async_callback(answer.aclose)
+        if answer.status_code != 200:
+            await answer.aread()
+            if answer.status_code not in (421, 503):
+                raise Problem(answer.status_code, "refused", f"the worker at {address} says: {detail_of(answer)}")
+            raise NotReadyError(_named(watched, numbers), detail_of(answer))
+        answers.append(answer)
+    return _Places(here=here, there=there), answers
+
+
+def _all_here(api: ApiContext, watched: Watched, numbers: list[int]) -> list[int]:
+    for number in numbers:
+        api.serving.tasks.task(watched.service, number)
+    return numbers
+
+
+def _named(watched: Watched, numbers: Sequence[int]) -> str:
+    return ", ".join(f"{watched.service.name}.{number}" for number in numbers)
+
+
+# ---------------------------------------------------------------------------------------------------- several workers
+
+
+async def _together(
+    api: ApiContext, watched: Watched, places: _Places, parts: Sequence[AsyncIterator[bytes]]
+) -> AsyncIterator[bytes]:
+    """Steps 2 to 4."""
+    events: asyncio.Queue[bytes] = asyncio.Queue(_BUFFER)
+    pumps = [asyncio.create_task(_pump(part, events), name="a part of a stream") for part in parts]
+    silent = len(pumps)
+    try:
+        while not api.stopping.is_set() and await _unmoved(api, watched, places):
+            until = asyncio.get_running_loop().time() + LOOK_SECONDS
+            async for event in _until(events, until):
+                if event.startswith(_END):
+                    yield event
+                    return
+                silent -= event.startswith(_READY)
+                if silent == 0 or not event.startswith(_READY):
+                    yield event
+        yield _end("its tasks have moved")
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(part: AsyncIterator[bytes], events: asyncio.Queue[bytes]) -> None:
+    async for event in part:
+        await events.put(event)
+
+
+async def _until(events: asyncio.Queue[bytes], deadline: float) -> AsyncIterator[bytes]:
+    """What comes before then."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                event = await events.get()
+        except TimeoutError:
+            return
+        yield event
+        if loop.time() >= deadline:
+            return
+
+
+async def _unmoved(api: ApiContext, watched: Watched, places: _Places) -> bool:
+    try:
+        here, there = await api.peers.owners(watched.service, watched.numbers)
+    except NotReadyError:
+        return False
+    return api.serving.ready and (here, there) == (places.here, places.there)
+
+
+async def _there(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """The events of another worker; pings only tell that it is there."""
+    text = b""
+    try:
+        async for chunk in answer.aiter_raw():
+            *events, text = (text + chunk).split(b"\n\n")
+            for event in events:
+                if not event.startswith(b":"):
+                    yield event + b"\n\n"
+    except httpx.HTTPError as error:
+        yield _end(f"a worker that had a part of it does not answer ({type(error).__name__})")
+    else:
+        yield _end("a worker that had a part of it has ended it")
+
+
+# ---------------------------------------------------------------------------------------------------------- one worker
+
+
+async def _here(api: ApiContext, watched: Watched, numbers: list[int]) -> AsyncIterator[bytes]:
+    news, most = asyncio.Event(), api.settings.api_max_bytes
+    with ExitStack() as watching:
+        watchers = [
+            (
+                state,
+                watching.enter_context(
+                    api.serving.watch(state, numbers, key=watched.key, prefix=watched.prefix, most=most, news=news)
+                ),
+            )
+            for state in watched.states
+        ]
+        try:
+            firsts = list(_firsts(api, watched))
+        except (ElsewhereError, NotReadyError):
+            yield _end("its tasks have moved")
+            return
+        for first in firsts:
+            yield first
+        while not api.stopping.is_set() and _still_here(api, watched, numbers):
+            news.clear()
+            for state, watcher in watchers:
+                for changed in watcher.take():
+                    yield _change(state, changed, watched.named)
+            await wait_for_news(news, LOOK_SECONDS)
+    yield _end("the worker stops" if api.stopping.is_set() else "its tasks have moved")
+
+
+def _still_here(api: ApiContext, watched: Watched, numbers: list[int]) -> bool:
+    try:
+        _all_here(api, watched, numbers)
+    except (ElsewhereError, NotReadyError):
+        return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------------------------- events
+
+
+def _firsts(api: ApiContext, watched: Watched) -> Iterator[bytes]:
+    if watched.key is None:
+        yield _event("ready", b"{}")
+        return
+    for state in watched.states:
+        shown, name = key_text(watched.key, state.service.key_type), _name(state, watched.named)
+        try:
+            text, reached = api.serving.read(state, watched.key, most=api.settings.api_max_bytes)
+        except ValueTooLargeError:
+            yield _event("value", b'{%b"key":%b,"value":null,"truncated":true}' % (name, shown))
+            continue
+        body = b'{%b"key":%b,"value":%b}' % (name, shown, text or b"null")
+        yield _event("value", body, position_headers([reached])["tidegate-position"])
+
+
+def _change(state: StateOf, changed: Changed | None, named: bool) -> bytes:
+    if changed is None:
+        return _event("missed", b"{}")
+    shown = key_text(changed.key, state.service.key_type)
+    what = b"entries" if changed.entries is not None else b"value"
+    value = changed.entries or changed.value or b"null"
+    more = b',"truncated":true' if changed.large else b""
+    body = b'{%b"key":%b,"%b":%b%b}' % (_name(state, named), shown, what, value, more)
+    return _event("change", body, str(changed.position))
+
+
+def _end(reason: str) -> bytes:
+    return _event("end", orjson.dumps({"reason": f"{reason}; connect again"}))
+
+
+def _event(kind: str, body: bytes, id_: str | None = None) -> bytes:
+    retry = _RETRY_MS if kind in ("ready", "value", "end") else None
+    return ServerSentEvent(body.decode(), event=kind, id=id_, retry=retry, sep="\n").encode()
+
+
+def _name(state: StateOf, named: bool) -> bytes:
+    return b'"state":%b,' % orjson.dumps(state.declaration.name) if named else b""

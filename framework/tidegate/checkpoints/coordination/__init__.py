@@ -1,0 +1,1 @@
+"""The leader: barriers, reports, timeouts, and what is deleted afterwards."""

@@ -1,0 +1,1 @@
+"""A new run that starts from a savepoint, at any parallelism."""

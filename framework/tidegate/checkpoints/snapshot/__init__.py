@@ -1,0 +1,1 @@
+"""The snapshot of one task, and the records in flight at its cut."""

@@ -1,0 +1,181 @@
+"""Takes the snapshot of a task while the task goes on, and reports it.
+
+1. The task has committed the marker that names the epoch, and its store is held as of that commit.
+2. Write the store's snapshot beside it, in a thread: flush, then hard links. Then the store is not held any more.
+3. Wait for the barrier itself, if a record of the epoch was faster: it says what is to be uploaded, and where.
+4. Upload the files that the newest complete checkpoint does not have. A savepoint shares nothing: all of them.
+5. Put the description of the task's snapshot.
+6. Report, on the control topic. A task that fails on the way reports that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Literal
+
+from tidegate.checkpoints.coordination.control_messages import REPORTS, Report
+from tidegate.checkpoints.snapshot.threads import Threads, to_its_end
+from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage, digest_of
+from tidegate.checkpoints.storage.manifest import FileRef, TaskSnapshot, encode_task
+from tidegate.engine.commit.barriers import CheckpointRecord
+from tidegate.engine.commit.markers import source_name
+from tidegate.engine.commit.snapshots import Cut
+from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.topology.plan import TaskPlan
+from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError
+from tidegate.faults import fault_point
+from tidegate.logs.base import NewRecord
+from tidegate.time.clock import Clock
+
+__all__ = ("Snapshotter",)
+
+logger = logging.getLogger(__name__)
+
+_FLUSHES: Final = 2
+"""Stores of a worker that are written at the same time: more would only wait for the same disk."""
+_UPLOADS: Final = 4
+"""Files of a worker that are uploaded at the same time. Those that hang count, too, until they end."""
+
+Storage = Callable[[], Awaitable[CheckpointStorage]]
+Tell = Callable[[NewRecord], Awaitable[None]]
+Barrier = Callable[[int], Awaitable[CheckpointRecord | None]]
+
+
+class Snapshotter:
+    def __init__(
+        self, run: str, stores: StateDirectory, clock: Clock, storage: Storage, barrier: Barrier, tell: Tell
+    ) -> None:
+        """barrier: the leader's record of an epoch, None when that is decided; waits until it is heard. tell: append to
+        the control topic."""
+        self._run, self._stores, self._clock = run, stores, clock
+        self._storage, self._barrier, self._tell = storage, barrier, tell
+        self._flushes = asyncio.Semaphore(_FLUSHES)
+        self._uploads = Threads(_UPLOADS)
+        self._digests: dict[tuple[int, int, int], str] = {}
+        """Of files that were looked at before: a file of a store never changes, and its links share its number."""
+        self._known: dict[str, tuple[int, TaskSnapshot]] = {}
+        """By task, its last snapshot and the epoch of that: what a later one may share."""
+
+    async def take(self, cut: Cut) -> None:
+        task = cut.plan.id
+        directory = self._stores.beside("snapshots", f"{task}-{cut.epoch}")
+        try:
+            await self._write(cut, directory)  # 2
+            report = await self._put(cut, directory)
+            if report is not None:
+                await self._tell_of(task, report)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            logger.warning("%s: no snapshot in epoch %d: %s", task, cut.epoch, error)
+            await self.give_up(cut.plan, cut.epoch, str(error) or type(error).__name__)
+        finally:
+            await to_its_end(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+
+    async def give_up(self, plan: TaskPlan, epoch: int, reason: str) -> None:
+        """So that nobody waits for it."""
+        try:
+            await self._tell_of(plan.id, Report(run=self._run, epoch=epoch, error=reason))
+        except Exception as error:
+            logger.warning("%s: that cannot be reported either: %s", plan.id, error)
+
+    async def _tell_of(self, task: str, report: Report) -> None:
+        fault_point("snapshot.reporting")
+        await self._tell(REPORTS.record(task, report, self._clock.now()))  # 6
+
+    async def _write(self, cut: Cut, directory: Path) -> None:
+        """Whoever writes the snapshot lets go of the store; the next one may hold it as soon as that is done."""
+        writing = False
+        try:
+            async with self._flushes:
+                fault_point("snapshot.writing")
+                writing = True
+                await to_its_end(asyncio.to_thread(cut.store.snapshot, directory))
+                fault_point("snapshot.written")
+        except BaseException:
+            if not writing:
+                cut.store.release()
+            raise
+
+    async def _put(self, cut: Cut, directory: Path) -> Report | None:
+        """Steps 3 to 5. None: it is decided already, and nobody waits for it."""
+        barrier = await self._barrier(cut.epoch)
+        if barrier is None:
+            return None
+        storage = await self._storage()
+        folder = storage.folder_of(cut.epoch, barrier.name)
+        own = "" if barrier.name is None else f"{cut.epoch}/"
+        shared = {} if barrier.name is not None else await self._shared(cut, barrier.base, storage)
+        uploaded, files = 0, []
+        for local, size, digest in await asyncio.to_thread(self._look, directory):
+            path = shared.get((digest, size))
+            if await self._barrier(cut.epoch) is None:
+                return None
+            if path is None:
+                path = f"{own}files/{cut.plan.id}/{local.name}"
+                fault_point("snapshot.uploading")
+                await self._uploads.run(storage.upload, local, f"{folder}/{path}")
+                uploaded += size
+            files.append(FileRef(name=local.name, path=path, size=size, sha256=digest))
+        snapshot = _describe(cut, files, "memory" if self._stores.directory is None else "rocksdb")
+        described = f"{folder}/{own}tasks/{cut.plan.id}.json"
+        fault_point("snapshot.uploaded")
+        await self._uploads.run(storage.put, described, encode_task(snapshot))
+        if barrier.name is None:
+            self._known[cut.plan.id] = cut.epoch, snapshot
+        return Report(run=self._run, epoch=cut.epoch, path=described, uploaded=uploaded)
+
+    async def _shared(self, cut: Cut, base: int | None, storage: CheckpointStorage) -> dict[tuple[str, int], str]:
+        """Where the files of the newest complete checkpoint are, relative to the folder of the new one."""
+        if base is None:
+            return {}
+        epoch, known = self._known.get(cut.plan.id, (0, None))
+        if epoch != base or known is None:
+            known = await self._uploads.run(_of_task, storage, base, cut.plan)
+        if known is None:
+            return {}
+        return {(file.sha256, file.size): moved(file.path, base) for file in known.files}
+
+    def _look(self, directory: Path) -> list[tuple[Path, int, str]]:
+        """Each file, its size, its digest."""
+        return [(path, path.stat().st_size, self._digest(path)) for path in sorted(directory.iterdir())]
+
+    def _digest(self, path: Path) -> str:
+        found = path.stat()
+        key = found.st_ino, found.st_size, found.st_mtime_ns
+        if key not in self._digests:
+            if len(self._digests) > 100_000:
+                self._digests.clear()
+            self._digests[key] = digest_of(path)
+        return self._digests[key]
+
+
+def moved(path: str, epoch: int) -> str:
+    """A path in the manifest of another checkpoint, as seen from the folder beside it."""
+    return posixpath.normpath(posixpath.join("..", f"{epoch:08d}", path))
+
+
+def _describe(cut: Cut, files: list[FileRef], store: Literal["rocksdb", "memory"]) -> TaskSnapshot:
+    return TaskSnapshot(
+        service=cut.plan.definition.name,
+        number=cut.plan.number,
+        marker=cut.marker,
+        lineage=cut.position.lineage,
+        offset=cut.position.offset,
+        written_ms=cut.position.written_ms,
+        store=store,
+        files=files,
+        sent={source_name(source): position for source, position in cut.sent.items()},
+    )
+
+
+def _of_task(storage: CheckpointStorage, epoch: int, plan: TaskPlan) -> TaskSnapshot | None:
+    try:
+        return storage.manifest(epoch).task(plan.definition.name, plan.number)
+    except (CheckpointNotFoundError, CheckpointDamagedError):
+        return None

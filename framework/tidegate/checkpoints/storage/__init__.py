@@ -1,0 +1,1 @@
+"""What a checkpoint consists of, and where it is kept."""

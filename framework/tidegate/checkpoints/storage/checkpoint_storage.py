@@ -1,0 +1,348 @@
+"""Where checkpoints are kept: a tree of files behind fsspec, on disk or in an object store.
+
+    URL/APP/checkpoints/00000042/manifest.json              put last, in one put: then the checkpoint is complete
+    URL/APP/checkpoints/00000042/files/matchmaker.0/…       what was uploaded for it first; later ones may share it
+    URL/APP/savepoints/NAME/manifest.json                   the same, but nothing in it is shared or deleted by itself
+    URL/APP/savepoints/NAME/42/matchmaker.0/…
+
+Who deletes what. A file is uploaded for one checkpoint, into its folder. A later checkpoint shares it only if the
+newest complete one of that time does. So a file that is not in the newest complete checkpoint, nor in any other that
+is kept, is in no checkpoint that is being made either, and never will be in one: it can be deleted, even by a leader
+that does not know yet that it no longer leads.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from tidegate.checkpoints.storage.manifest import FileRef, Manifest, decode_manifest, encode_manifest
+from tidegate.errors import (
+    CheckpointDamagedError,
+    CheckpointNotFoundError,
+    CheckpointStorageError,
+    StorageFullError,
+    UsageError,
+)
+
+__all__ = ("CheckpointStorage", "Folder", "check_name", "digest_of", "locate")
+
+MANIFEST: Final = "manifest.json"
+_CHECKPOINTS: Final = "checkpoints"
+_SAVEPOINTS: Final = "savepoints"
+_NAME: Final = re.compile(r"(?!\d+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BLOCK: Final = 1 << 20
+
+
+def check_name(name: str) -> str:
+    """A savepoint's name is a folder's, and no number: those are checkpoints'."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} cannot be the name of a savepoint: use letters, digits, '.', '_' and '-', up to 100, "
+            f"and not digits alone"
+        )
+    return name
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Folder:
+    """A folder in some storage. Every method takes its time: call it in a thread."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._fs, self.root = _open(self.url)
+        self._local = "file" in _protocols(self._fs)
+
+    def under(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(self.root, path))
+
+    def where(self, path: str) -> str:
+        """For people."""
+        if self._local:
+            return posixpath.normpath(posixpath.join(self.url.removeprefix("file://"), path))
+        return f"{self.url.partition('://')[0]}://{self.under(path)}"
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+    def names(self, path: str = "") -> list[str]:
+        """What is in a folder, sorted; nothing if there is none."""
+        with self._errors():
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.ls(self.under(path), detail=False)
+            except FileNotFoundError:
+                return []
+            return sorted(posixpath.basename(name.rstrip("/")) for name in found if name.rstrip("/"))
+
+    def files(self, path: str = "") -> list[str]:
+        """All files below a folder, relative to this one."""
+        with self._errors():
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(self.under(path))
+            except FileNotFoundError:
+                return []
+            return sorted(posixpath.relpath(name, self.root) for name in found)
+
+    def exists(self, path: str) -> bool:
+        with self._errors():
+            self._fs.invalidate_cache()
+            return bool(self._fs.isfile(self.under(path)))
+
+    def stamp_of(self, path: str) -> str | None:
+        """What tells a file from another one that takes its place, without reading it. None: it is not there."""
+        with self._errors():
+            self._fs.invalidate_cache()
+            try:
+                return str(self._fs.ukey(self.under(path)))
+            except FileNotFoundError:
+                return None
+
+    def get(self, path: str) -> bytes:
+        """CheckpointNotFoundError: it is not there."""
+        with self._errors():
+            try:
+                return bytes(self._fs.cat_file(self.under(path)))
+            except FileNotFoundError:
+                raise CheckpointNotFoundError(self.where(path)) from None
+
+    def fetch(self, file: FileRef, folder: str, target: Path) -> None:
+        """Download a file of the checkpoint in this folder. CheckpointDamagedError: it is not what was uploaded."""
+        path = posixpath.join(folder, file.path)
+        digest, size = hashlib.sha256(), 0
+        with self._errors():
+            try:
+                with self._fs.open(self.under(path), "rb") as source, _Local(target) as local:
+                    while block := source.read(_BLOCK):
+                        digest.update(block)
+                        size += len(block)
+                        local.write(block)
+            except FileNotFoundError:
+                raise CheckpointDamagedError(self.where(path), "it is missing") from None
+        _verify(self.where(path), file, size, digest.hexdigest())
+
+    def read(self, file: FileRef, folder: str) -> bytes:
+        """The same, in memory."""
+        path = posixpath.join(folder, file.path)
+        try:
+            raw = self.get(path)
+        except CheckpointNotFoundError:
+            raise CheckpointDamagedError(self.where(path), "it is missing") from None
+        _verify(self.where(path), file, len(raw), hashlib.sha256(raw).hexdigest())
+        return raw
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+    def put(self, path: str, raw: bytes) -> None:
+        """In one piece: nobody ever sees a part of it."""
+        with self._errors():
+            if not self._local:
+                self._fs.pipe_file(self.under(path), raw)
+                return
+            target = Path(self.under(path))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            new = target.with_name(f"{target.name}.{os.getpid()}.new")
+            with new.open("wb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(target)
+
+    def upload(self, local: Path, path: str) -> None:
+        with self._errors():
+            if self._local:
+                Path(self.under(path)).parent.mkdir(parents=True, exist_ok=True)
+            self._fs.put_file(str(local), self.under(path))
+
+    def delete(self, path: str) -> None:
+        """A file; nothing happens if it is not there."""
+        with self._errors(), suppress(FileNotFoundError):
+            self._fs.rm_file(self.under(path))
+
+    def delete_folder(self, path: str) -> None:
+        with self._errors(), suppress(FileNotFoundError):
+            self._fs.rm(self.under(path), recursive=True)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What storage raises is as varied as storage is: an OSError, or a library's own."""
+        try:
+            yield
+        except (CheckpointDamagedError, CheckpointNotFoundError, CheckpointStorageError, FileNotFoundError):
+            raise
+        except StorageFullError:
+            raise  # on this machine
+        except Exception as error:
+            raise CheckpointStorageError(self.url, error) from error
+
+
+class CheckpointStorage(Folder):
+    """The checkpoints and savepoints of one app."""
+
+    def __init__(self, url: str, app: str) -> None:
+        super().__init__(f"{url.rstrip('/')}/{app}")
+        self.app = app
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+    @staticmethod
+    def folder_of(epoch: int, name: str | None = None) -> str:
+        return f"{_CHECKPOINTS}/{epoch:08d}" if name is None else f"{_SAVEPOINTS}/{check_name(name)}"
+
+    def epochs(self) -> list[int]:
+        """The numbers of the folders of checkpoints, complete or not, newest first."""
+        return sorted((int(name) for name in self.names(_CHECKPOINTS) if name.isdecimal()), reverse=True)
+
+    def checkpoints(self) -> list[int]:
+        """The numbers of the complete checkpoints, newest first."""
+        return [epoch for epoch in self.epochs() if self.exists(f"{self.folder_of(epoch)}/{MANIFEST}")]
+
+    def drafts(self) -> list[str]:
+        """The names of the folders of savepoints, complete or not."""
+        return [name for name in self.names(_SAVEPOINTS) if _NAME.fullmatch(name)]
+
+    def savepoints(self) -> list[str]:
+        return [name for name in self.drafts() if self.exists(f"{_SAVEPOINTS}/{name}/{MANIFEST}")]
+
+    def stamp(self, id_: str | int) -> str | None:
+        """Of the manifest: it is another one when that is. None: it is not there."""
+        return self.stamp_of(f"{self._folder(id_)}/{MANIFEST}")
+
+    def manifest(self, id_: str | int) -> Manifest:
+        """Of a checkpoint, by its number, or a savepoint, by its name."""
+        return self.manifest_in(self._folder(id_))
+
+    def _folder(self, id_: str | int) -> str:
+        return self.folder_of(int(id_)) if str(id_).isdecimal() else self.folder_of(0, str(id_))
+
+    def manifest_in(self, folder: str) -> Manifest:
+        path = f"{folder}/{MANIFEST}" if folder else MANIFEST
+        return decode_manifest(self.get(path), self.where(path))
+
+    def missing(self, epoch: int) -> list[str]:
+        """The files of a complete checkpoint that are gone; if it cannot be read, its manifest."""
+        folder = self.folder_of(epoch)
+        try:
+            paths = self.manifest_in(folder).paths
+        except (CheckpointDamagedError, CheckpointNotFoundError):
+            return [f"{folder}/{MANIFEST}"]
+        return sorted(self._referred(folder, paths) - set(self.files(_CHECKPOINTS)))
+
+    def folder_of_manifest(self, manifest: Manifest) -> str:
+        return self.folder_of(manifest.epoch, manifest.name)
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+    def put_manifest(self, manifest: Manifest) -> None:
+        """Then the checkpoint is complete."""
+        self.put(f"{self.folder_of_manifest(manifest)}/{MANIFEST}", encode_manifest(manifest))
+
+    def delete_savepoint(self, name: str) -> None:
+        """The manifest first: half a savepoint is none."""
+        folder = self.folder_of(0, name)
+        if not self.exists(f"{folder}/{MANIFEST}"):
+            raise CheckpointNotFoundError(self.where(folder))
+        self.delete(f"{folder}/{MANIFEST}")
+        self.delete_folder(folder)
+
+    def retain(self, keep: int) -> list[int]:
+        """Delete all complete checkpoints but the newest `keep`, and whatever no checkpoint refers to. What belongs to
+        checkpoints after the newest complete one is left alone: one may be under way. Returns those deleted."""
+        complete = self.checkpoints()
+        for epoch in complete[keep:]:
+            self.delete(f"{self.folder_of(epoch)}/{MANIFEST}")
+        if complete:
+            self.sweep(complete[0])
+        return complete[keep:]
+
+    def sweep(self, before: int) -> None:
+        """Delete what no complete checkpoint refers to. `before`: all below this number are complete, or given up."""
+        kept = self.checkpoints()
+        folders = {epoch: self.folder_of(epoch) for epoch in kept}
+        try:
+            referred = set[str]().union(
+                *(self._referred(folder, self.manifest_in(folder).paths) for folder in folders.values())
+            )
+        except CheckpointDamagedError:
+            return  # what it refers to is not known: nothing can be deleted before it is itself
+        for epoch in self.epochs():
+            if epoch >= before or epoch in folders:
+                continue
+            found = self.files(self.folder_of(epoch))
+            for path in found:
+                if path not in referred:
+                    self.delete(path)
+            if not referred & set(found):
+                self.delete_folder(self.folder_of(epoch))
+
+    def sweep_savepoint(self, name: str, epoch: int) -> None:
+        """Delete what was uploaded for a savepoint that was given up in this epoch."""
+        folder = self.folder_of(epoch, name)
+        if not self.exists(f"{folder}/{MANIFEST}"):
+            self.delete_folder(f"{folder}/{epoch}")
+
+    @staticmethod
+    def _referred(folder: str, paths: Iterable[str]) -> set[str]:
+        """Files that a manifest in this folder names, as `files` does."""
+        return {posixpath.normpath(posixpath.join(folder, path)) for path in paths}
+
+
+def locate(uri: str) -> tuple[Folder, str]:
+    """The folder of a checkpoint or savepoint that is named by where it lies, with its manifest or without."""
+    folder = uri.rstrip("/").removesuffix(f"/{MANIFEST}")
+    parent, _, name = folder.rpartition("/")
+    return Folder(parent), name
+
+
+class _Local:
+    """A file on this machine. StorageFullError: there is no room here; that is not the storage's fault."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("wb", buffering=0)
+        return self
+
+    def write(self, block: bytes) -> None:
+        try:
+            while block:
+                block = block[self._file.write(block) :]
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise StorageFullError(self._path.parent, str(error)) from error
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _verify(where: str, file: FileRef, size: int, sha256: str) -> None:
+    if size != file.size:
+        raise CheckpointDamagedError(where, f"it has {size:,} bytes instead of {file.size:,}")
+    if sha256 != file.sha256:
+        raise CheckpointDamagedError(where, "its SHA-256 is not the one that was written")
+
+
+def _open(url: str) -> tuple[Any, str]:
+    import fsspec  # slow to load, and not needed by those who take no checkpoints
+
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise CheckpointStorageError(url, f"{error}. For S3: pip install 'tidegate[s3]'") from error
+    except ValueError as error:
+        raise UsageError(f"{url!r} is no place for checkpoints: {error}") from error
+    return filesystem, str(root).rstrip("/")
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

@@ -1,0 +1,1 @@
+"""An app's log and actors for processes that run no worker."""

@@ -1,0 +1,165 @@
+"""How a task moves from epoch to epoch, and has a snapshot taken of the commit that moved it.
+
+1. A barrier says that the task is to be in an epoch (`move_to`), or a record that was sent in a later one lies before
+   it (`divide`, `must_move_for`). Its next commit is then due at once.
+2. That commit's marker names the new epoch (`next`). With the freeze the task enters it (`enter`): what is handled
+   from then on, and what that emits, is of this epoch.
+3. When the commit is applied, nothing else has been since: the store is held as it is, and the snapshot is taken beside
+   the task (`take_snapshot`).
+
+With a barrier that stops the app, the task begins nothing more. It moves when its handlers have ended, or when they
+have had their time, and commits nothing after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+
+from tidegate.engine.commit.barriers import OPENED, Opened
+from tidegate.engine.commit.epoch_scan import EpochScan
+from tidegate.engine.commit.markers import CommitMarker
+from tidegate.engine.commit.snapshots import Cut
+from tidegate.engine.processing.context import Stamp
+from tidegate.engine.processing.dispatcher import Dispatcher
+from tidegate.engine.processing.input import Input
+from tidegate.engine.processing.invocation import Invoker
+from tidegate.engine.topology.plan import TaskPlan
+from tidegate.engine.worker.environment import Environment
+from tidegate.faults import fault_point
+from tidegate.logs.base import LogRecord, NewRecord, TopicPartition
+from tidegate.state.base import SnapshotStore
+
+__all__ = ("EpochAlignment",)
+
+
+class EpochAlignment:
+    def __init__(
+        self,
+        plan: TaskPlan,
+        environment: Environment,
+        stamp: Stamp,
+        handling: Invoker,
+        dispatcher: Dispatcher,
+        store: SnapshotStore,
+        sent: Mapping[TopicPartition, int],
+    ) -> None:
+        """`stamp`: knows the epoch that the task is in. `sent`: per output partition, how far the task has written."""
+        self._plan, self._environment, self._stamp = plan, environment, stamp
+        self._handling, self._dispatcher, self._store, self._sent = handling, dispatcher, store, sent
+        self._clock = environment.clock
+        self._scan = EpochScan(environment.app, environment.run)
+        self._barrier = 0
+        """The latest epoch that somebody wants this task to be in."""
+        self._last: int | None = None
+        """The task is to stop with this one: it begins nothing, and enters it when its handlers have ended."""
+        self._drained_by = 0.0
+        self._snapshots: set[asyncio.Future[None]] = set()
+        """Those that are being written or uploaded."""
+        dispatcher.epoch = stamp.epoch
+
+    # -- 1. to be moved ----------------------------------------------------------------------------------------------
+    def move_to(self, epoch: int, *, stop: bool = False) -> None:
+        """A barrier: this task is to be in this epoch, or a later one. stop: and to handle nothing after it."""
+        if not stop:
+            self._barrier = max(self._barrier, epoch)
+        elif self._last is None:
+            self._last = epoch
+            self._drained_by = self._clock.monotonic() + self._environment.settings.drain_seconds
+            self.tick()
+
+    def go_on(self) -> None:
+        """The app does not stop after all."""
+        self._last = None
+
+    def tick(self) -> None:
+        """The clock has moved: it may be time for the last epoch."""
+        drained = not self._handling.waiting or self._clock.monotonic() >= self._drained_by
+        if self._last is not None and drained:
+            self._barrier = max(self._barrier, self._last)
+
+    def divide(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
+        """What other tasks of this app have sent may be of a later epoch than this task is in. Where one begins: that
+        epoch (0: none), and from where to where."""
+        return self._scan.parts(records)
+
+    def must_move_for(self, input_: Input, record: LogRecord) -> bool:
+        """Whether the task must move to another epoch before it takes this record up."""
+        self._barrier = max(self._barrier, 0 if input_.outside else self._scan.look_at(record))
+        return self.due
+
+    @property
+    def due(self) -> bool:
+        """The next commit is to move to another epoch, and to be made at once."""
+        return max(self._barrier, self._dispatcher.next_epoch) > self._stamp.epoch
+
+    @property
+    def stopping(self) -> bool:
+        """Nothing is begun any more."""
+        return self._last is not None
+
+    @property
+    def stopped(self) -> bool:
+        """It has entered the epoch with which it is to stop: nothing is committed any more."""
+        return self._last is not None and self._stamp.epoch >= self._last
+
+    # -- 2. the commit that moves ------------------------------------------------------------------------------------
+    @property
+    def next(self) -> int:
+        """In which epoch the task is from its next commit on."""
+        return max(self._barrier, self._dispatcher.next_epoch, self._stamp.epoch)
+
+    def enter(self, epoch: int) -> bool:
+        """At the moment of the freeze. False: the task is in it already."""
+        if epoch == self._stamp.epoch:
+            return False
+        self._stamp.epoch = epoch
+        self._dispatcher.enter(epoch)
+        self._environment.wake()
+        return True
+
+    def opened(self, now: int) -> NewRecord:
+        """What a task that has just opened says: in which epoch it did."""
+        return OPENED.record(self._plan.id, Opened(run=self._environment.run, epoch=self._stamp.epoch), now)
+
+    # -- 3. its snapshot ---------------------------------------------------------------------------------------------
+    def take_snapshot(self, marker: CommitMarker) -> None:
+        """Of the commit that has just been applied."""
+        snapshots, position = self._environment.snapshots, self._store.position
+        if not snapshots.wanted(marker.epoch) or position is None:
+            return
+        self.cancel_snapshots()  # nobody waits for one before it: the leader begins one at a time
+        if self._store.held:
+            reason = f"its snapshot in the epoch before {marker.epoch} is not written yet"
+            self._begin(snapshots.give_up(self._plan, marker.epoch, reason))
+            return
+        self._store.hold()
+        fault_point("snapshot.held")
+        cut = Cut(
+            plan=self._plan,
+            epoch=marker.epoch,
+            marker=marker,
+            position=position,
+            sent=dict(self._sent),
+            store=self._store,
+        )
+        self._begin(snapshots.take(cut))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        future = asyncio.ensure_future(work)
+        self._snapshots.add(future)
+        future.add_done_callback(self._snapshots.discard)
+
+    @property
+    def snapshotting(self) -> Sequence[asyncio.Future[None]]:
+        """The snapshots that are being written or uploaded."""
+        return tuple(self._snapshots)
+
+    def cancel_snapshots(self) -> None:
+        for snapshot in self._snapshots:
+            snapshot.cancel()
+
+    async def end_snapshots(self) -> None:
+        """None is taken any more, and none reads the store."""
+        self.cancel_snapshots()
+        await asyncio.gather(*self._snapshots, return_exceptions=True)

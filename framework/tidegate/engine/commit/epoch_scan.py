@@ -1,0 +1,74 @@
+"""Finds records that were sent in a later epoch than their receiver is in: it must move to that epoch first.
+
+Between two looks nearly every record has a stamp that was seen before; that is found out with one look into a set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tidegate.engine.processing.context import STAMP_HEADER
+from tidegate.logs.base import Headers, LogRecord
+from tidegate.logs.records import read_headers
+
+__all__ = ("EpochScan", "epoch_of")
+
+_DIGITS: Final = 19
+"""No epoch has so many."""
+
+
+def epoch_of(headers: Headers, prefix: bytes) -> int | None:
+    """The epoch in which a record was sent. None: another app or run has sent it, or somebody outside, who may also
+    have written what only looks like a stamp."""
+    for name, value in headers:
+        if name == STAMP_HEADER:
+            stamp = bytes(value or b"")
+            epoch = stamp.rpartition(b"|")[2]
+            return int(epoch) if stamp.startswith(prefix) and epoch.isdigit() and len(epoch) < _DIGITS else None
+    return None
+
+
+class EpochScan:
+    def __init__(self, app: str, run: str) -> None:
+        self.prefix = f"{app}|{run}|".encode()
+        self._seen = 0
+        """The latest epoch among what was looked at."""
+        self._known: set[bytes] = set()
+        """Stamps of no later one."""
+
+    def parts(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
+        """Divide records where a later epoch begins: that epoch (0: none), and from where to where."""
+        start, epoch, headers = 0, 0, read_headers(records)
+        while (found := self._next(headers, start)) is not None:
+            at, later = found
+            if at > start or epoch:
+                yield epoch, start, at
+            start, epoch = at, later
+        yield epoch, start, len(records)
+
+    def look_at(self, record: LogRecord) -> int:
+        """The epoch of a record of this app and run, else 0."""
+        return epoch_of(record.headers, self.prefix) or 0
+
+    def _next(self, each: Sequence[Headers], start: int) -> tuple[int, int] | None:
+        known = self._known
+        for at in range(start, len(each)):
+            headers = each[at]
+            if headers and headers[-1][1] not in known:
+                epoch = self._look(headers)
+                if epoch is not None:
+                    return at, epoch
+        return None
+
+    def _look(self, headers: Headers) -> int | None:
+        """The epoch, if it is later than all before it."""
+        epoch = epoch_of(headers, self.prefix)
+        if epoch is not None and epoch > self._seen:
+            self._seen = epoch
+            self._known.clear()
+        else:
+            epoch = None
+        if headers[-1][0] == STAMP_HEADER and len(self._known) < 10_000:
+            self._known.add(bytes(headers[-1][1] or b""))
+        return epoch

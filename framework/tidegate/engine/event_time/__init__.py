@@ -1,0 +1,1 @@
+"""The event time of a task: watermarks in, watermarks out, timers."""

@@ -1,0 +1,75 @@
+"""Reads state ahead: what the records will need that were read and are not handled yet, in another thread.
+
+When a state is much larger than memory, nearly every record needs a value from disk. RocksDB finds it in microseconds,
+and lets go of Python's lock meanwhile, so handlers go on on one core while another one looks. What does not arrive in
+time is loaded when it is needed, as if nobody had read ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final
+
+from tidegate.engine.processing.input import Chunk
+from tidegate.logs.records import read_columns
+from tidegate.state.cells import ValueCells
+from tidegate.state.write_buffer import WriteBuffer
+
+__all__ = ("Prefetch",)
+
+_WORTH: Final = 64
+"""For fewer values it is not worth asking another thread."""
+_SHARE: Final = 4
+"""Nor if fewer than one in so many is not in memory."""
+
+
+class Prefetch:
+    """For the only state of a service, in one task."""
+
+    def __init__(self, cells: ValueCells, store: WriteBuffer, executor: Executor) -> None:
+        self._cells, self._store, self._executor = cells, store, executor
+        self._loop = asyncio.get_running_loop()
+        self._going = False
+        """The records before needed values that were not in memory."""
+        self._under_way: set[asyncio.Future[list[bytes | None] | None]] = set()
+
+    def begin(self, chunk: Chunk) -> None:
+        """These records come next."""
+        cells, count = self._cells, len(chunk.records)
+        if not (self._going or cells.often_missing) or not self._store.has_passed_on:
+            return
+        keys = cells.not_here(read_columns(chunk.records, 0, count)[0])
+        self._going = len(keys) * _SHARE >= count
+        if not self._going or len(keys) < _WORTH:
+            return
+        own, places = cells.places(keys)
+        future = self._loop.run_in_executor(self._executor, self._read, chunk, places)
+        self._under_way.add(future)
+        future.add_done_callback(partial(self._arrived, own, places, cells.rotations))
+
+    async def close(self) -> None:
+        """Wait until nobody reads the store any more."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _read(self, chunk: Chunk, places: list[bytes]) -> list[bytes | None] | None:
+        """In the other thread. None: it is too late, they are being handled already."""
+        return None if chunk.index else self._store.get_many(places)
+
+    def _arrived(
+        self,
+        keys: Sequence[bytes],
+        places: list[bytes],
+        rotations: int,
+        future: asyncio.Future[list[bytes | None] | None],
+    ) -> None:
+        """A value that was changed since is still in memory, and counts, unless something was let go meanwhile. What
+        could not be read is left to whoever needs it, and says so."""
+        self._under_way.discard(future)
+        if future.cancelled() or future.exception() is not None:
+            return
+        found = future.result()
+        if found is not None and rotations == self._cells.rotations:
+            self._cells.take_in(keys, places, found)

@@ -1,0 +1,148 @@
+"""The mail of a task: what its handlers tell others, and what it replies to those who ask.
+
+A message is handled in these steps, all of them within its commit:
+
+1. If it has an idempotency key that is known, it was handled: the reply of then is given again. If the key stands for
+   another message, that is said instead.
+2. Its handler runs.
+3. The idempotency key is remembered, with the reply.
+4. The reply goes to whoever asked, in the same transaction as state and outputs: it is there if they are.
+
+A handler that fails leaves no trace of 1 to 3. If its service's policy gives it up, the asker is told the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.codecs import encode_error
+from tidegate.engine.messaging.message_format import (
+    REMEMBERED,
+    ActorMessage,
+    Remembered,
+    ReplyAddress,
+    ReplyOutcome,
+    address_of,
+    failure,
+    letter_headers,
+    read_letter,
+    reply_headers,
+)
+from tidegate.engine.processing.output import Output
+from tidegate.engine.processing.work_item import WorkItem
+from tidegate.errors import RejectedError, UnknownMessageError, UnknownNameError, UsageError
+from tidegate.functions.messages import the_one_for
+from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.topics import TopicDefinition
+from tidegate.keys import encode_key
+from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
+from tidegate.logs.records import check_headers, check_size
+from tidegate.state.kinds import MapState
+
+if TYPE_CHECKING:
+    from tidegate.engine.processing.context import Stamp, TaskContext
+
+__all__ = ("Mailbox",)
+
+_NOTHING: Final = b"null"
+
+
+class Mailbox:
+    def __init__(
+        self,
+        definition: ServiceDefinition,
+        mailboxes: Mapping[str, ServiceDefinition],
+        replies: TopicDefinition | None,
+        stamp: Stamp,
+        limit: int,
+    ) -> None:
+        """`mailboxes`: the services of the app that take messages. `limit`: how large a record the log takes."""
+        self._definition, self._services, self._stamp, self._limit = definition, mailboxes, stamp, limit
+        self._replies = replies
+        self._outputs: dict[str, Output] = {}
+        self.awaited = False
+        """A reply was written that somebody waits for, and is not committed yet."""
+
+    # -- what others are told ----------------------------------------------------------------------------------------
+    def told(
+        self, service: str, key: Any, message: Any, timestamp: int, headers: Headers
+    ) -> tuple[TopicPartition, NewRecord]:
+        output = self._outputs.get(service) or self._output(service)
+        messages = self._services[service].messages
+        definition = the_one_for(service, messages, message)
+        try:
+            raw = definition.codec.encode_raw(message)
+        except definition.codec.encode_failures as error:
+            raise encode_error(definition.codec, message, error) from error
+        check_headers(headers)
+        key_bytes = encode_key(key)
+        stamped = (*letter_headers(definition.name, None, None), *headers, *self._stamp.headers)
+        record = (key_bytes, raw, timestamp, stamped)
+        check_size(output.topic.name, record, self._limit)
+        return output.sources[output.place(key_bytes)], record
+
+    def _output(self, service: str) -> Output:
+        known = self._services.get(service)
+        if known is None or known.mailbox is None:
+            raise UnknownNameError("service that takes messages", service, self._services)
+        output = self._outputs[service] = Output(known.mailbox, self._limit)
+        return output
+
+    # -- what this task is told --------------------------------------------------------------------------------------
+    def read(self, record: LogRecord) -> ActorMessage:
+        return read_letter(self._definition.name, self._definition.messages, record)
+
+    def pass_on(self, record: LogRecord) -> None:
+        """A shuffle places it by its key; whoever waits for the reply waits for that commit, too."""
+        self.awaited = self.awaited or address_of(record) is not None
+
+    async def deliver(self, context: TaskContext, letter: ActorMessage) -> None:
+        """Handle a message; see the module."""
+        key = letter.idempotency_key
+        remembered: MapState[str, Remembered] = context.state(REMEMBERED)
+        if key is not None and (known := remembered.get(key)) is not None:
+            same = known.digest == letter.digest
+            outcome = ReplyOutcome.REPLIED if same else ReplyOutcome.REUSED
+            self._answer(context, letter.address, outcome, known.reply.encode() if same else _NOTHING)
+            return
+        if context.bound is None or letter.name not in context.bound.messages:
+            raise UnknownMessageError(self._definition.name, letter.name, self._definition.messages)
+        handler, states = context.bound.messages[letter.name]
+        context.take_up(letter)
+        try:
+            await handler(context, letter.message, *states)
+        finally:
+            answer = context.put_down() or _NOTHING
+        if key is not None:
+            remembered[key] = Remembered(digest=letter.digest, reply=answer.decode())
+        self._answer(context, letter.address, ReplyOutcome.REPLIED, answer)
+
+    def encode_reply(self, letter: ActorMessage | None, value: Any) -> bytes:
+        if letter is None:
+            raise UsageError(
+                f"a handler of {self._definition.name!r} replies, but handles no message: events and timers have "
+                f"nobody who waits for a reply. Emit the value, or ctx.tell it to whom it concerns."
+            )
+        if value is None:
+            return _NOTHING
+        raw: bytes = letter.reply.encode(value)
+        return raw
+
+    def give_up(self, context: TaskContext, work: WorkItem, error: BaseException) -> None:
+        """Tell whoever asked that this comes to nothing."""
+        if work.record is None or work.input is None or not work.input.topic.mailbox:
+            return
+        address = address_of(work.record)
+        if address is not None:
+            outcome = ReplyOutcome.REJECTED if isinstance(error, RejectedError) else ReplyOutcome.FAILED
+            self._answer(context, address, outcome, failure(error))
+
+    def _answer(self, context: TaskContext, address: ReplyAddress | None, outcome: ReplyOutcome, raw: bytes) -> None:
+        if address is None or self._replies is None or address.partition >= self._replies.partitions:
+            return
+        headers = (*reply_headers(address, outcome), *self._stamp.headers)
+        record = (address.asker.encode(), raw, context.now, headers)
+        check_size(self._replies.name, record, self._limit)
+        context.put(TopicPartition(self._replies.name, address.partition), record)
+        self.awaited = True

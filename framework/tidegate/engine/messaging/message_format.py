@@ -1,0 +1,207 @@
+"""How messages and replies lie in the log.
+
+A message is a record of its service's mailbox: the actor's key, the message as JSON, and headers that say what it is
+called, under which idempotency key it was sent, and where its reply is wanted. A reply is a record of `{app}.replies`,
+in the partition that the asker reads; its headers say whose it is and how it went.
+
+One topic of replies serves all who ask, in every process: those who read the same partition pass over what is not
+theirs. A topic for each of them would have to be made, and found out about when its reader is gone.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tidegate.codecs import codec_for
+from tidegate.errors import (
+    ActorError,
+    DecodeError,
+    EncodeError,
+    IdempotencyError,
+    MessageFailedError,
+    RejectedError,
+    UnknownMessageError,
+)
+from tidegate.functions.messages import MessageDefinition
+from tidegate.logs.base import Headers, LogRecord
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.kinds import TTL
+
+__all__ = (
+    "LETTER_HEADERS",
+    "REMEMBERED",
+    "ActorMessage",
+    "Remembered",
+    "ReplyAddress",
+    "ReplyOutcome",
+    "address_of",
+    "failure",
+    "letter_headers",
+    "read_letter",
+    "read_reply",
+    "remembering",
+    "reply_headers",
+    "reply_id",
+)
+
+MESSAGE_HEADER: Final = "tidegate-message"
+IDEMPOTENCY_HEADER: Final = "tidegate-idempotency-key"
+REPLY_TO_HEADER: Final = "tidegate-reply-to"
+LETTER_HEADERS: Final = frozenset((MESSAGE_HEADER, IDEMPOTENCY_HEADER, REPLY_TO_HEADER))
+REPLY_HEADER: Final = "tidegate-reply"
+OUTCOME_HEADER: Final = "tidegate-outcome"
+
+REMEMBERED: Final = "idempotency.keys"
+"""The state that holds them. No handler can declare one of this name."""
+LONGEST_KEY: Final = 256
+"""Characters of an idempotency key."""
+LONGEST_REASON: Final = 4000
+"""Characters of what an asker is told of an error."""
+
+
+class ReplyOutcome(enum.Enum):
+    REPLIED = "replied"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    REUSED = "reused"
+    """The idempotency key stands for another message."""
+
+
+class ReplyAddress(NamedTuple):
+    """Where a reply is wanted."""
+
+    partition: int
+    asker: str
+    number: int
+
+    @property
+    def id(self) -> bytes:
+        """What tells this reply from all others."""
+        return f"{self.asker}|{self.number}".encode()
+
+
+class ActorMessage(NamedTuple):
+    """A message as it is handled."""
+
+    name: str
+    message: Any
+    reply: Any
+    """The codec of what is replied."""
+    idempotency_key: str | None
+    digest: str
+    """Of what was said, where there is an idempotency key."""
+    address: ReplyAddress | None
+    """None: nobody waits for a reply."""
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """What became of a message with an idempotency key."""
+
+    digest: str
+    reply: str
+    """As JSON."""
+
+
+def remembering(ms: int) -> StateDeclaration:
+    return StateDeclaration(
+        name=REMEMBERED,
+        kind="map",
+        codec=codec_for(Remembered),
+        key_type=str,
+        ttl=TTL(milliseconds=ms),
+        queryable=False,  # it holds replies, which are for those who asked
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- messages
+
+
+def letter_headers(name: str, idempotency_key: str | None, address: ReplyAddress | None) -> Headers:
+    headers = [(MESSAGE_HEADER, name.encode())]
+    if idempotency_key is not None:
+        if not 0 < len(idempotency_key) <= LONGEST_KEY:
+            raise EncodeError(
+                f"an idempotency key has 1 to {LONGEST_KEY} characters, not {len(idempotency_key)}: a UUID will do"
+            )
+        headers.append((IDEMPOTENCY_HEADER, idempotency_key.encode()))
+    if address is not None:
+        headers.append((REPLY_TO_HEADER, f"{address.partition}|{address.asker}|{address.number}".encode()))
+    return headers
+
+
+def read_letter(service: str, messages: Mapping[str, MessageDefinition], record: LogRecord) -> ActorMessage:
+    """DecodeError: it is no message that this service knows."""
+    headers = dict(record.headers)
+    name = headers.get(MESSAGE_HEADER, b"").decode(errors="replace")
+    definition = messages.get(name)
+    if definition is None:
+        raise DecodeError(str(UnknownMessageError(service, name, messages)))
+    if record.value is None:
+        raise DecodeError(f"a message {name!r} without content")
+    message = definition.codec.decode(record.value)
+    idempotency_key, digest = headers.get(IDEMPOTENCY_HEADER), ""
+    if idempotency_key is not None:
+        digest = blake2b(name.encode() + b"\0" + record.value, digest_size=12).hexdigest()
+    return ActorMessage(name, message, definition.reply, _key_in(idempotency_key), digest, address_of(record))
+
+
+def _key_in(header: bytes | None) -> str | None:
+    try:
+        return None if header is None else header.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the idempotency key of a message is not text: {error}") from error
+
+
+def address_of(record: LogRecord) -> ReplyAddress | None:
+    """Where the sender of a record wants a reply; also of one that cannot be read otherwise. What is no address is
+    nobody's who could wait."""
+    for name, content in record.headers:
+        if name == REPLY_TO_HEADER:
+            return _address_in(content or b"")
+    return None
+
+
+def _address_in(header: bytes) -> ReplyAddress | None:
+    try:
+        partition, asker, number = header.decode().split("|")
+        address = ReplyAddress(int(partition), asker, int(number))
+    except ValueError:
+        return None
+    return address if address.partition >= 0 else None
+
+
+# ----------------------------------------------------------------------------------------------------------- replies
+
+
+def reply_headers(address: ReplyAddress, outcome: ReplyOutcome) -> Headers:
+    return ((REPLY_HEADER, address.id), (OUTCOME_HEADER, outcome.value.encode()))
+
+
+def reply_id(record: LogRecord) -> bytes | None:
+    return next((content for name, content in record.headers if name == REPLY_HEADER), None)
+
+
+def failure(error: BaseException) -> bytes:
+    """What the asker is told of an error."""
+    return msgspec.json.encode({"error": type(error).__name__, "reason": str(error)[:LONGEST_REASON]})
+
+
+def read_reply(
+    service: str, definition: MessageDefinition, idempotency_key: str | None, record: LogRecord
+) -> Any | ActorError:
+    """The value that was replied, or the error to be raised."""
+    outcome = ReplyOutcome(dict(record.headers)[OUTCOME_HEADER].decode())
+    raw = record.value or b"null"
+    if outcome is ReplyOutcome.REPLIED:
+        return None if raw == b"null" else definition.reply.decode(raw)
+    if outcome is ReplyOutcome.REUSED:
+        return IdempotencyError(service, idempotency_key or "")
+    told = msgspec.json.decode(raw, type=dict[str, str])
+    if outcome is ReplyOutcome.REJECTED:
+        return RejectedError(told["reason"])
+    return MessageFailedError(service, told["error"], told["reason"])

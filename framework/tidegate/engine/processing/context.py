@@ -1,0 +1,452 @@
+"""The context of a running handler: one set of state objects, a journal, and where its outputs go.
+
+A context is used for one record after another as long as handlers finish without suspending. When one suspends, its
+context goes private with it (`part`) and comes back (`rejoin`) when it is done.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from tidegate.codecs import encode_error
+from tidegate.engine.event_time.timers import TimersHandle
+from tidegate.engine.keyed_state.state_backend import StateBackend
+from tidegate.engine.messaging.mailbox import Mailbox
+from tidegate.engine.messaging.message_format import LETTER_HEADERS, ActorMessage
+from tidegate.engine.processing.input import Chunk
+from tidegate.engine.processing.output import Emissions, Emitted, Output
+from tidegate.errors import HandlerOverError, MissingKeyError, UndeclaredOutputError, UsageError
+from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
+from tidegate.functions.service import OWN_KEY, Bound, ServiceDefinition
+from tidegate.keys import decode_key, encode_key
+from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
+from tidegate.logs.records import check_headers, check_size
+from tidegate.state.cells import PrivateCells
+from tidegate.state.handles import InlineValue, Single, StateHandle, ValueHandle
+from tidegate.state.operator_state import OperatorHandle
+from tidegate.state.overlay import OVER, Cells, Entry, Journal
+from tidegate.time.clock import Clock, Instant, to_instant
+from tidegate.time.combined_watermark import CombinedWatermark
+
+__all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "Stamp", "TaskContext", "origin_of", "own_headers")
+
+STAMP_HEADER = "tidegate"
+"""On every record that a task emits: app, run, sender, epoch."""
+ORIGIN_HEADER = "tidegate-origin"
+"""On re-keyed records: where they were read first."""
+
+
+class Stamp:
+    """The header of every record that a task emits: which app, run, task and epoch sent it."""
+
+    def __init__(self, app: str, run: str, task: str) -> None:
+        self._fixed = f"{app}|{run}|{task}|"
+        self.epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+        self.headers: tuple[tuple[str, bytes], ...] = ((STAMP_HEADER, f"{self._fixed}{epoch}".encode()),)
+
+
+class TaskContext(Context):
+    """See the module. The engine sets the attributes of the current record directly: it does so for every one."""
+
+    __slots__ = (
+        "_clock",
+        "_default",
+        "_definition",
+        "_info",
+        "_live",
+        "_objects",
+        "_outputs",
+        "_parted_in",
+        "_record",
+        "_shared_emitted",
+        "_time",
+        "_timers",
+        "_witness",
+        "answer",
+        "bound",
+        "chunk",
+        "emitted",
+        "fired",
+        "is_late",
+        "journal",
+        "lent",
+        "letter",
+        "mail",
+        "mark",
+        "mutable",
+        "only_state",
+        "parts",
+        "private",
+        "source",
+        "stamp",
+        "timers_set",
+    )
+
+    def __init__(
+        self,
+        definition: ServiceDefinition,
+        info: TaskInfo,
+        space: StateBackend,
+        outputs: dict[str, Output],
+        emitted: Emissions,
+        stamp: Stamp,
+        mail: Mailbox,
+        clock: Clock,
+        time: CombinedWatermark,
+        opened: Any,
+    ) -> None:
+        self._definition, self._info, self._outputs, self._clock, self._time = definition, info, outputs, clock, time
+        self._default = next(iter(outputs.values()), None)
+        self.stamp, self.mail = stamp, mail
+        self._shared_emitted = emitted
+        self.emitted = emitted
+        self.journal = Journal(clock.now, lambda: time.age, careful=space.careful)
+        self._objects = space.objects(self.journal)
+        self._live: list[StateHandle] = list(self._objects.values())
+        self.parts: list[StateHandle] = [part for live in self._live for part in live.parts]
+        """What must forget, before each record, what it has seen."""
+        only, cells = next(iter(self._live), None), space.only_plain
+        self.only_state = (only, cells) if isinstance(only, Single) and cells is not None else (None, None)
+        """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
+        self.mutable = space.careful or any(cells.mutable for cells in space.all)
+        """Whether anything must be encoded when a handler ends."""
+        self._witness = next((live for live in self._live if isinstance(live, Single)), None)
+        """A state that, once it has been looked at, shows that the key belongs in this task: see `StateBackend`."""
+        timeless = all(topic.mailbox for topic in definition.inputs)
+        self._timers = TimersHandle(
+            info.service, definition.handles_timer, space.timers, self.journal, clock, timeless=timeless
+        )
+        self.timers_set: list[Entry] = self._timers.set
+        """What the running handler has set; always the same list."""
+        self.bound: Bound | None = None
+        if definition.forward is None:
+            self.bound = definition.bind(self._objects, opened)
+        self.lent = self._lendable()
+        """What handlers get instead of their state, if that is a plain value and all they have."""
+        self.private: dict[Cells, PrivateCells] | None = None
+        self._parted_in = stamp.headers
+        # The current record.
+        self.chunk: Chunk | None = None
+        """Where it is the one that is being handled, if it passes straight through; it is made when it is asked for."""
+        self._record: LogRecord | None = None
+        self.source: TopicPartition | None = None
+        self.is_late: bool | None = False
+        """None: no time has passed since it was taken up."""
+        self.fired: Timer | None = None
+        self.mark: int | None = None
+        """Where its outputs begin among those of others; None: it has none yet."""
+        self.letter: ActorMessage | None = None
+        """The message that is being handled, if it is one;"""
+        self.answer: bytes | None = None
+        """and what was replied to it."""
+
+    def _lendable(self) -> InlineValue | None:
+        only, _ = self.only_state
+        if self.mutable or self.bound is None or type(only) is not ValueHandle or self.bound.states != (only,):
+            return None
+        return InlineValue(only)
+
+    # -- for the engine ----------------------------------------------------------------------------------------------
+    def begin(
+        self,
+        key: bytes,
+        timestamp: int,
+        record: LogRecord | None,
+        source: TopicPartition | None,
+        late: bool,
+        fired: Timer | None = None,
+    ) -> None:
+        self.hold(record)
+        self.source, self.is_late, self.fired = source, late, fired
+        self.journal.key, self.journal.timestamp = key, timestamp
+        self.mark = None
+        for part in self.parts:
+            part.seen = None
+
+    @property
+    def record(self) -> LogRecord | None:
+        return self._record if self.chunk is None else self.chunk.current
+
+    def hold(self, record: LogRecord | None) -> None:
+        """This is the current record, whichever is taken up next."""
+        self._record, self.chunk = record, None
+
+    def end(self) -> None:
+        """No handler runs any more, and the event loop gets its turn. What a handler has left behind, such as a task
+        that it did not wait for, must not meet the key of another one."""
+        self.journal.key, self.mark = OVER, None
+        for part in self.parts:
+            part.seen = None
+
+    def rollback(self) -> None:
+        """The handler failed: nothing of it happened."""
+        self.timers_set.clear()
+        self.journal.checks.clear()
+        if self.private is not None:
+            self._leave()
+            return
+        self.journal.rollback()
+        if self.mark is not None:
+            del self.emitted[self.mark :]
+
+    def part(self) -> None:
+        """The handler suspends: what it did so far becomes its own, and the shared state is as before it."""
+        private: dict[Cells, PrivateCells] = {}
+
+        def move(cells: Cells) -> PrivateCells:
+            if cells not in private:
+                private[cells] = PrivateCells(cells)
+            return private[cells]
+
+        undo: list[tuple[Entry, Any, int, Cells]] = []
+        copies: dict[Entry, Entry] = {}  # one of each, however often it was touched: the handler goes on with that one
+        for entry, before, expires, cells in self.journal.undo:
+            mine = move(cells)
+            if entry not in copies:
+                copies[entry] = mine.take_over(entry)
+                undo.append((copies[entry], before, expires, mine))
+            if not cells.mutable or entry.expires != expires:
+                mine.mark(copies[entry])
+        self.timers_set[:] = [copies[entry] for entry in self.timers_set]
+        shared = self._shared_emitted
+        mark = len(shared) if self.mark is None else self.mark
+        self.emitted = Emissions(shared[mark:])
+        del shared[mark:]
+        self.is_late, self.mark = self.late, 0
+        self._parted_in = self.stamp.headers
+        self.journal.rollback()
+        self.journal.undo[:] = undo
+        for live in self._live:
+            live.move_to(move)
+        self._timers.move_to(move)
+        self.private = private
+
+    def rejoin(self) -> None:
+        """The handler finished after it had suspended: what it did becomes everybody's."""
+        self.journal.settle()
+        private = self.private or {}
+        operators = [live for live in self._live if isinstance(live, OperatorHandle)]
+        apart = {live.cells for live in operators}
+        for mine in private.values():
+            if mine not in apart:
+                mine.merge()
+        emitted = self.emitted
+        if self._parted_in is not self.stamp.headers:  # what it emitted meanwhile is committed in another epoch
+            emitted = Emissions(chain.from_iterable(map(self._stamped, emitted.each())))
+        self._leave()
+        self.emitted.extend(emitted)
+        for live in operators:
+            live.redo()
+        self.journal.settle()
+
+    def _stamped(self, emitted: Emitted) -> Emitted:
+        target, key, value, timestamp, headers = emitted
+        return target, key, value, timestamp, (*headers[:-1], *self.stamp.headers)
+
+    def _leave(self) -> None:
+        """Back to the shared cells."""
+
+        def move(cells: Cells) -> Cells:
+            return cells.shared if isinstance(cells, PrivateCells) else cells
+
+        for live in self._live:
+            live.move_to(move)
+        self._timers.move_to(move)
+        self.journal.undo.clear()
+        self.emitted = self._shared_emitted
+        self.private = None
+
+    # -- for handlers ------------------------------------------------------------------------------------------------
+    @property
+    def key(self) -> Any:
+        return decode_key(self.journal.key, self._definition.key_type)
+
+    @property
+    def timestamp(self) -> int:
+        return self.journal.timestamp
+
+    @property
+    def watermark(self) -> int:
+        return self._time.current
+
+    @property
+    def late(self) -> bool:
+        return self.journal.timestamp <= self._time.current if self.is_late is None else self.is_late
+
+    @property
+    def now(self) -> int:
+        return self._clock.now()
+
+    @property
+    def headers(self) -> Headers:
+        record = self.record
+        if record is None:
+            return ()
+        return tuple(header for header in own_headers(record) if header[0] not in LETTER_HEADERS)
+
+    @property
+    def origin(self) -> Origin | None:
+        record = self.record
+        return None if record is None or self.source is None else origin_of(record, self.source)
+
+    @property
+    def timer(self) -> Timer | None:
+        return self.fired
+
+    @property
+    def task(self) -> TaskInfo:
+        return self._info
+
+    @property
+    def timers(self) -> Timers:
+        return self._timers
+
+    def emit(
+        self,
+        value: Any,
+        *,
+        to: Any = None,
+        key: Any = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> None:
+        output = self._default if to is None else self._outputs.get(_name(to))
+        if output is None:
+            raise UndeclaredOutputError(self._info.service, _name(to), self._outputs)
+        if type(value) is not output.exact and not output.check(value):
+            raise encode_error(output.codec, value)
+        encode = output.encode  # in a variable of its own: called as an attribute, it would be looked up as a method
+        try:
+            raw = encode(value)
+        except output.codec.encode_failures as error:
+            raise encode_error(output.codec, value, error) from error
+        journal, witness, target = self.journal, self._witness, output.beside
+        own = journal.key
+        if (
+            key is None
+            and timestamp is None
+            and not headers
+            and target is not None
+            and witness is not None
+            and witness.seen is not None
+            and len(raw) + len(own) <= output.large
+        ):
+            record: Emitted = (target, own, raw, journal.timestamp, self.stamp.headers)
+        else:
+            record = self._place(output, value, raw, key, timestamp, headers)
+        emitted = self.emitted
+        if self.mark is None:
+            if own is OVER:
+                raise HandlerOverError
+            self.mark = len(emitted)
+        emitted += record
+
+    def _place(
+        self, output: Output, value: Any, raw: bytes, key: Any, timestamp: Instant | None, headers: Headers
+    ) -> Emitted:
+        """A record and where it goes, if that is not as plain as in `emit`."""
+        journal, target = self.journal, None
+        if key is not None:
+            key_bytes = encode_key(key)
+        elif output.key_of is not None:
+            key_bytes = output.key_of(value)
+        else:
+            key_bytes = journal.key
+            if self._witness is not None and self._witness.seen is not None:
+                target = output.beside
+        when = journal.timestamp if timestamp is None else to_instant(timestamp, now=journal.timestamp)
+        stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
+        if headers or len(raw) + len(key_bytes) > output.large:
+            check_headers(headers)
+            check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
+        if target is None:
+            target = output.sources[output.place(key_bytes)]
+        return target, key_bytes, raw, when, stamp
+
+    def tell(
+        self,
+        service: Any,
+        key: Any,
+        message: Any,
+        *,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> None:
+        now = self.journal.timestamp
+        when = now if timestamp is None else to_instant(timestamp, now=now)
+        self.put(*self.mail.told(_name(service), key, message, when, headers))
+
+    def reply(self, value: Any) -> None:
+        if self.answer is not None and self.letter is not None:
+            raise UsageError(f"a handler of {self._info.service!r} replies twice to {self.letter.name!r}: reply once")
+        self.answer = self.mail.encode_reply(self.letter, value)
+
+    def take_up(self, letter: ActorMessage) -> None:
+        """A message is about to be handled."""
+        self.letter, self.answer = letter, None
+
+    def put_down(self) -> bytes | None:
+        """It is handled. Returns what was replied."""
+        self.letter = None
+        return self.answer
+
+    def put(self, target: TopicPartition, record: NewRecord) -> None:
+        """A record that leaves with what the handler does."""
+        if self.mark is None:
+            if self.journal.key is OVER:
+                raise HandlerOverError
+            self.mark = len(self.emitted)
+        self.emitted.extend((target, *record))
+
+    def state(self, name: str) -> Any:
+        """A state of the current key, by its name."""
+        return self._objects[name]
+
+    def forward(self, key: Any) -> None:
+        """Send the current record on as it is, under another key, or OWN_KEY."""
+        output, record, source = self._default, self.record, self.source
+        if output is None or record is None or source is None:
+            raise UndeclaredOutputError(self._info.service, "its internal topic", self._outputs)
+        key_bytes = record.key if key is OWN_KEY else encode_key(key)
+        if key_bytes is None:
+            raise MissingKeyError(source.topic)
+        where = f"{source.topic}:{source.partition}:{record.offset}".encode()
+        headers = (*own_headers(record), (ORIGIN_HEADER, where), *self.stamp.headers)
+        check_size(output.topic.name, (key_bytes, record.value, 0, headers), output.limit)
+        target = output.sources[output.place(key_bytes)]
+        self.emitted.extend((target, key_bytes, record.value, self.journal.timestamp, headers))
+
+
+def own_headers(record: LogRecord) -> Headers:
+    """Those that its sender gave it. On Kafka one may have no value: that is an empty one here."""
+    ours = (STAMP_HEADER, ORIGIN_HEADER)
+    return tuple((name, value or b"") for name, value in record.headers if name not in ours)
+
+
+def origin_of(record: LogRecord, source: TopicPartition) -> Origin:
+    """Where a record was read; before it was re-keyed, if it was. A header of that name may also be anybody's."""
+    for name, value in record.headers:
+        if name == ORIGIN_HEADER:
+            with suppress(ValueError):
+                topic, partition, offset = (value or b"").decode().rsplit(":", 2)
+                return Origin(topic, int(partition), int(offset))
+    return Origin(source.topic, source.partition, record.offset)
+
+
+def _name(to: Any) -> str:
+    if isinstance(to, str):
+        return to
+    if to is None:
+        return "(the default output)"
+    definition = getattr(to, "definition", to)
+    return str(definition.name)

@@ -1,0 +1,108 @@
+"""One input partition of a task: how its records are read, and which of them are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
+from typing import Any, Final, TypeVar
+
+from tidegate.engine.commit.markers import InputMark
+from tidegate.functions.topics import TopicDefinition
+from tidegate.logs.base import LogRecord, TopicPartition
+from tidegate.logs.records import only
+from tidegate.time.clock import MIN_TIME, Clock
+from tidegate.time.combined_watermark import OutsideChannel
+
+__all__ = ("Chunk", "Input")
+
+T = TypeVar("T")
+
+_NOTHING: Final[list[Any]] = []
+
+
+class Chunk:
+    """Records that were read and are being handled, from `index` on."""
+
+    __slots__ = ("_rest", "_upto", "epoch", "input", "mark", "position", "records")
+
+    def __init__(self, input_: Input, records: Sequence[LogRecord], position: int, epoch: int = 0) -> None:
+        self.input, self.records, self.position = input_, records, position
+        self.epoch = epoch
+        """The task must be in this one, or a later one, before it handles any of them."""
+        self.index = 0
+        self.mark = MIN_TIME
+        """Of the record that is being handled: the watermark that its channel's generator gave for it."""
+
+    @property
+    def index(self) -> int:
+        """How many of them were taken up."""
+        return self._upto - length_hint(self._rest)
+
+    @index.setter
+    def index(self, index: int) -> None:
+        self._upto, self._rest = index, iter(_NOTHING)
+
+    def follow(self, values: list[T], upto: int) -> Iterator[T]:
+        """These are of the records up to this index: whoever goes over them takes those up. That costs nothing for each
+        record, since the iterator itself knows how many are left."""
+        rest = iter(values)
+        self._upto, self._rest = upto, rest
+        return rest
+
+    @property
+    def current(self) -> LogRecord:
+        """The record that is being handled, or was last."""
+        return self.records[self.index - 1]
+
+
+class Input:
+    def __init__(
+        self, topic: TopicDefinition, source: TopicPartition, clock: Clock, channel: OutsideChannel | None
+    ) -> None:
+        self.topic, self.source, self.channel = topic, source, channel
+        self.outside = channel is not None or topic.carried
+        """No task of this run writes it."""
+        self.own = topic.internal or topic.carried
+        """Made for this run alone: there is nothing of other runs in it."""
+        self.codec = topic.codec
+        self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
+        self.extract = topic.time.extractor(clock, outside=channel is not None)
+        self.position = 0
+        """Everything below was taken up."""
+        self.unfinished: dict[int, None] = {}
+        """Offsets that were taken up and are not done: their handlers wait, or wait for their turn."""
+        self._again: set[int] = set()
+        self._again_below = 0
+
+    @property
+    def mark(self) -> InputMark:
+        """As long as the last life's unfinished records are being taken up again, all others up to where it came are
+        done."""
+        if self.position >= self._again_below:
+            return InputMark(position=self.position, unfinished=list(self.unfinished))
+        coming = sorted(offset for offset in self._again if offset >= self.position)
+        return InputMark(position=self._again_below, unfinished=[*self.unfinished, *coming])
+
+    @property
+    def catching_up(self) -> bool:
+        """Records that were unfinished before the last crash are not all taken up yet."""
+        return self.position < self._again_below
+
+    @property
+    def handled(self) -> int:
+        """Everything below is done."""
+        return next(iter(self.unfinished), self.position)
+
+    def restore(self, mark: InputMark) -> None:
+        """Go on after a crash: below the mark's position, only what was unfinished is handled again."""
+        self.position = mark.resume_at
+        self._again, self._again_below = set(mark.unfinished), mark.position
+        self.unfinished.clear()
+
+    def fresh(self, records: Sequence[LogRecord]) -> Sequence[LogRecord]:
+        """Those that were not handled before the last crash."""
+        below = self._again_below
+        if not records or records[0].offset >= below:
+            return records
+        wanted = [record.offset >= below or record.offset in self._again for record in records]
+        return only(records, wanted)

@@ -1,0 +1,251 @@
+"""Handlers at work, one piece of work at a time: begun, driven, parked while they wait, settled or failed.
+
+A handler that finishes without suspending is done when `send` returns. One that suspends is *parked*: its key is busy,
+what comes for that key queues up behind it (see `order`), and a runner of its own goes on with it, while other keys are
+dispatched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from tidegate import faults
+from tidegate.engine.processing.context import TaskContext
+from tidegate.engine.processing.coroutine_driver import FAILURES, CoroutineDriver
+from tidegate.engine.processing.error_handler import ErrorHandler, FailureAction
+from tidegate.engine.processing.input import Input
+from tidegate.engine.processing.isolation import Blame
+from tidegate.engine.processing.key_order import KeyOrder
+from tidegate.engine.processing.run_queue import RunQueue
+from tidegate.engine.processing.work_item import WorkItem
+from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, UnknownTimerError
+from tidegate.functions.service import ServiceDefinition
+from tidegate.logs.base import LogRecord
+from tidegate.time.clock import Clock
+
+__all__ = ("Invoker",)
+
+
+class Invoker:
+    def __init__(
+        self,
+        definition: ServiceDefinition,
+        number: int,
+        order: KeyOrder,
+        agenda: RunQueue,
+        clock: Clock,
+        failures: ErrorHandler,
+        new_context: Callable[[], TaskContext],
+        wake: Callable[[], None],
+    ) -> None:
+        self._definition, self._number = definition, number
+        self._order, self._agenda = order, agenda
+        self._clock, self._failures = clock, failures
+        self._new_context, self._wake = new_context, wake
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[tuple[CoroutineDriver, TaskContext]] = []
+        self._runners: list[CoroutineDriver] = []
+        self._parked = 0
+        self.handled = 0
+        """Records and timers that were dealt with since the engine last asked."""
+        self.failure: BaseException | None = None
+        """Why the task cannot go on."""
+        self.latest: WorkItem | None = None
+        """The last work that was not a record on its way straight through; whoever wants to know forgets it first."""
+        self.blamed: Blame | None = None
+        """Work that is not to be handled: what came of it cannot be committed."""
+
+    @property
+    def waiting(self) -> bool:
+        """Handlers are under way that will wake the engine by themselves."""
+        return self._parked > 0
+
+    @property
+    def full(self) -> bool:
+        """As many handlers wait as may at once."""
+        return self._parked >= self._definition.concurrency
+
+    @property
+    def unfinished(self) -> int:
+        """Records and timers that were taken up and are not done."""
+        return len(self._order.unfinished)
+
+    def idle(self) -> tuple[CoroutineDriver, TaskContext]:
+        """A runner that drives nothing, and its context."""
+        if not self._idle:
+            runner = CoroutineDriver(self._loop, f"{self._definition.name}.{self._number}")
+            self._runners.append(runner)
+            self._idle.append((runner, self._new_context()))
+        return self._idle[-1]
+
+    def rest(self) -> None:
+        """A slice is over: the context that it used is out of use. If its handler waits, it is not there."""
+        if self._idle:
+            self._idle[-1][1].end()
+
+    async def close(self) -> None:
+        """Cancel the handlers that wait; nothing of them happened."""
+        await asyncio.gather(*(runner.close() for runner in self._runners))
+
+    def fail(self, error: BaseException) -> None:
+        """The task cannot go on. The first reason is kept."""
+        self.failure = self.failure or error
+
+    # -- one piece of work -------------------------------------------------------------------------------------------
+    def perform(self, runner: CoroutineDriver, context: TaskContext, work: WorkItem) -> bool:
+        """Handle a record that had to wait, a repetition, or a timer. False: it has suspended."""
+        if faults.armed and work.timer is None:
+            faults.fault_point("handler.before")
+        self.latest = work
+        try:
+            if self.blamed is not None and self.blamed.names(work):
+                work.attempt = sys.maxsize
+                raise self.blamed.error
+            coroutine = self._begin(context, work)
+            if coroutine is None:
+                self._done(work)
+                return True
+            yielded = coroutine.send(None)
+        except StopIteration:
+            self._settle(context, work)
+        except FAILURES as error:
+            self.failed(context, work, error)
+        else:
+            self.park(runner, context, coroutine, yielded, work)
+            return False
+        return True
+
+    def _begin(self, context: TaskContext, work: WorkItem) -> Coroutine[Any, Any, Any] | None:
+        """None: the timer was cancelled, moved or fired meanwhile."""
+        bound, timer = context.bound, work.timer
+        source = work.input.source if work.input is not None else None
+        assert bound is not None  # noqa: S101  re-keying services have no work of this kind
+        if timer is None:
+            context.begin(work.key, work.timestamp, work.record, source, work.late)
+            if work.input is not None and work.input.topic.mailbox:
+                return context.mail.deliver(context, work.value)
+            return bound.process(context, work.value, *bound.states)  # type: ignore[no-any-return]
+        if not self._agenda.is_set(timer, work.key):
+            return None
+        context.begin(work.key, timer.at, None, None, False, timer)
+        context.timers.cancel(timer.name)
+        found = bound.timers.get(timer.name) or bound.timers.get(None)
+        if found is None:  # set by an earlier version of the service
+            raise UnknownTimerError(self._definition.name, timer.name)
+        handler, states = found
+        return handler(context, timer, *states)  # type: ignore[no-any-return]
+
+    def _settle(self, context: TaskContext, work: WorkItem) -> None:
+        """The handler finished."""
+        try:
+            if context.private is not None:
+                context.rejoin()
+            else:
+                context.journal.settle()
+            self._agenda.queue(context.timers_set)
+        except DataError as error:
+            self.failed(context, work, error)
+            return
+        if faults.armed:
+            faults.fault_point("handler.after" if work.timer is None else "timer.fired")
+        self._done(work)
+
+    def _done(self, work: WorkItem) -> None:
+        """The work is dealt with, for good or ill: whatever waits behind it may go on."""
+        if work.timer is not None:
+            self.handled += 1
+        if not work.sequence:
+            return
+        if work.record is not None:
+            self.handled += 1
+        self._order.finish(work)
+        self._agenda.finished()
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+    def park(
+        self,
+        runner: CoroutineDriver,
+        context: TaskContext,
+        coroutine: Coroutine[Any, Any, Any],
+        yielded: Any,
+        work: WorkItem,
+    ) -> None:
+        self._order.enlist(work)
+        self._idle.remove((runner, context))
+        self._parked += 1
+        context.part()
+        if self._definition.timeout is not None:
+            work.deadline = self._loop.call_later(self._definition.timeout, self._time_out, runner, work)
+        runner.take_over(coroutine, yielded, partial(self._unpark, runner, context, work))
+
+    def _time_out(self, runner: CoroutineDriver, work: WorkItem) -> None:
+        work.timed_out = True
+        runner.cancel()
+
+    def _unpark(
+        self, runner: CoroutineDriver, context: TaskContext, work: WorkItem, error: BaseException | None
+    ) -> None:
+        """A waiting handler has ended."""
+        self._parked -= 1
+        if work.deadline is not None:
+            work.deadline.cancel()
+            work.deadline = None
+        if error is not None and work.timed_out:
+            error = HandlerTimeoutError(self._definition.name, self._definition.timeout or 0)
+        work.timed_out = False
+        try:
+            if error is None:
+                self._settle(context, work)
+            else:
+                self.failed(context, work, error)
+        except Exception as failure:
+            self.fail(failure)
+        context.end()
+        self._idle.append((runner, context))
+        self._wake()
+
+    # -- failures ----------------------------------------------------------------------------------------------------
+    def unreadable(self, context: TaskContext, input_: Input, record: LogRecord, error: Exception) -> None:
+        """A record that no handler ever sees."""
+        context.begin(record.key or b"", record.timestamp, record, input_.source, False)
+        if not isinstance(error, DataError):
+            error = _why_unreadable(input_, record, error)
+        self.failed(context, WorkItem(record.key or b"", record.timestamp, False, input_, record, None), error)
+
+    def failed(self, context: TaskContext, work: WorkItem, error: BaseException) -> None:
+        """By policy: repeat, or give up in one of three ways. Raises if the way is to stop."""
+        context.rollback()
+        outcome = self._failures.decide(work, error, context)
+        if outcome is FailureAction.REPEAT:
+            work.attempt += 1
+            self._order.repeat(work, self._clock.monotonic() + self._failures.delay(work))
+            return
+        if work.timer is not None:  # it has fired, to no avail
+            context.begin(work.key, work.timer.at, None, None, False, work.timer)
+            context.timers.cancel(work.timer.name)
+            context.journal.settle()
+        self._done(work)
+
+    def refuse(self, input_: Input, record: LogRecord, error: DataError) -> None:
+        """Let the error policy decide about a record without handling it again."""
+        _, context = self.idle()
+        context.begin(record.key or b"", record.timestamp, record, input_.source, False)
+        work = WorkItem(record.key or b"", record.timestamp, False, input_, record, None)
+        work.attempt = sys.maxsize
+        self.failed(context, work, error)
+        input_.position = record.offset + 1
+        self.handled += 1
+
+
+def _why_unreadable(input_: Input, record: LogRecord, error: Exception) -> DecodeError:
+    if record.value is None:
+        return DecodeError("the record has no value (it is a tombstone)")
+    try:
+        input_.codec.decode(record.value)
+    except DecodeError as wrong:
+        return wrong
+    return DecodeError(f"the time or the key of the record cannot be found: {type(error).__name__}: {error}")

@@ -1,0 +1,60 @@
+"""How a task goes on after a commit was refused for what is in it: too large, stamped too far ahead, not encodable.
+
+A commit holds the work of many records, and whoever refuses it knows a record of the log at most, not the one whose
+handler made it. So the task is opened again and takes its input in steps (`stepping`): one piece of work, one commit.
+The step that is refused names the work at fault. Once more the task is opened again, and that work is not handled any
+more: the service's error policy decides about it. When everything that was in the first refused commit is behind it,
+the task goes on as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.engine.processing.work_item import WorkItem
+from tidegate.errors import DataError
+from tidegate.logs.base import TopicPartition
+
+__all__ = ("Blame", "Isolation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blame:
+    """The piece of work whose results cannot be committed."""
+
+    error: DataError
+    source: TopicPartition | None = None
+    offset: int | None = None
+    key: bytes = b""
+    timer: str | None = None
+    at: int = 0
+
+    @classmethod
+    def of(cls, work: WorkItem, error: DataError) -> Blame:
+        if work.timer is not None:
+            return cls(error=error, key=work.key, timer=work.timer.name, at=work.timer.at)
+        if work.input is None or work.record is None:
+            return cls(error=error, key=work.key)
+        return cls(error=error, source=work.input.source, offset=work.record.offset)
+
+    def names(self, work: WorkItem) -> bool:
+        return self.same_work(Blame.of(work, self.error))
+
+    def same_work(self, other: Blame) -> bool:
+        return self._work == other._work
+
+    @property
+    def _work(self) -> tuple[object, ...]:
+        return self.source, self.offset, self.key, self.timer, self.at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Isolation:
+    """What a task that is opened again must know."""
+
+    upto: Mapping[TopicPartition, int]
+    """How far the refused commit had come."""
+    watermark: int
+    """What time it was then: timers may be at fault, too."""
+    blamed: Blame | None = None

@@ -1,0 +1,99 @@
+"""A task that goes on with caution takes its input in steps: one piece of work, then its commit. See `caution`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tidegate.engine.commit.epoch_alignment import EpochAlignment
+from tidegate.engine.processing.dispatcher import Dispatcher
+from tidegate.engine.processing.input import Input
+from tidegate.engine.processing.invocation import Invoker
+from tidegate.engine.processing.isolation import Blame, Isolation
+from tidegate.engine.processing.work_item import WorkItem
+from tidegate.errors import DataError
+from tidegate.logs.base import Batch, LogRecord, TopicPartition
+from tidegate.time.combined_watermark import CombinedWatermark
+
+__all__ = ("IsolationSteps",)
+
+
+class IsolationSteps:
+    """Holds what was read back, and has it handled one record at a time."""
+
+    def __init__(
+        self,
+        caution: Isolation,
+        inputs: Mapping[TopicPartition, Input],
+        time: CombinedWatermark,
+        handling: Invoker,
+        dispatcher: Dispatcher,
+        epochs: EpochAlignment,
+    ) -> None:
+        self._caution, self._inputs, self._time = caution, inputs, time
+        self._handling, self._dispatcher, self._epochs = handling, dispatcher, epochs
+        self._held: deque[tuple[Input, LogRecord | None, int]] = deque()
+        self._trial: WorkItem | None = None
+        """The record of the step that is under way, or was last."""
+        handling.blamed = caution.blamed
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, input_: Input, batch: Batch) -> None:
+        records = input_.fresh(batch.records)
+        self._held.extend((input_, record, record.offset + 1) for record in records[:-1])
+        self._held.append((input_, records[-1] if records else None, batch.position))
+
+    @property
+    def over(self) -> bool:
+        """Everything that was in the refused commit is behind us, and nothing is left to be done at once."""
+        if self._dispatcher.ready or self._time.watermark < self._caution.watermark:
+            return False
+        return all(input_.handled >= self._caution.upto.get(source, 0) for source, input_ in self._inputs.items())
+
+    def take(self) -> None:
+        """One piece of work: what is to be done at once, else the next record."""
+        dispatcher = self._dispatcher
+        self._handling.latest = self._trial = None
+        if not dispatcher.ready:
+            input_, record, position = self._held.popleft()  # without a record: there is a gap up to the position
+            if record is not None and self._epochs.must_move_for(input_, record):
+                self._held.appendleft((input_, record, position))
+                return
+            self._offer(input_, record, position)
+        dispatcher.run(0)
+
+    def _offer(self, input_: Input, record: LogRecord | None, position: int) -> None:
+        if record is None:
+            self._dispatcher.offer(input_, [], position)
+            return
+        self._trial = WorkItem(record.key or b"", record.timestamp, False, input_, record, None)
+        error = self._blames(input_, record)
+        if error is not None:
+            self._handling.refuse(input_, record, error)
+        self._dispatcher.offer(input_, [] if error is not None else [record], position)
+
+    def _blames(self, input_: Input, record: LogRecord) -> DataError | None:
+        blamed = self._caution.blamed
+        if blamed is not None and (blamed.source, blamed.offset) == (input_.source, record.offset):
+            return blamed.error
+        return None
+
+    def rest(self) -> Iterator[tuple[Input, Sequence[LogRecord], int]]:
+        """What is still held, when no more steps are needed."""
+        while self._held:
+            input_, record, position = self._held.popleft()
+            yield input_, [] if record is None else [record], position
+
+    def caution_after(self, error: DataError) -> Isolation | None:
+        """A step was refused: what the task's next life must know. None: nothing helps, for the work at fault is the
+        one that was blamed before, or there was none."""
+        work, blamed = self._handling.latest or self._trial, self._caution.blamed
+        if work is None:
+            return None
+        found = Blame.of(work, error)
+        if blamed is not None and blamed.same_work(found):
+            return None
+        return replace(self._caution, blamed=found)

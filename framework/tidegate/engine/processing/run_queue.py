@@ -1,0 +1,143 @@
+"""What a task must do before it takes up the next record: timers that are due, and work whose turn has come.
+
+The watermark moves when everything that was taken up before is finished: until then, the move is *held*. After a
+restart time stands still until the last life's unfinished records, and the timers that were due, are taken up again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tidegate.engine.event_time.timers import DOMAINS, TimerCells, TimerQueue
+from tidegate.engine.processing.input import Input
+from tidegate.engine.processing.key_order import KeyOrder
+from tidegate.engine.processing.work_item import WorkItem
+from tidegate.functions.context import TimeDomain, Timer
+from tidegate.state.layout import EVENT, PROCESSING
+from tidegate.state.overlay import ABSENT, Entry
+from tidegate.time.clock import MAX_TIME
+from tidegate.time.combined_watermark import CombinedWatermark
+
+__all__ = ("RunQueue",)
+
+_DOMAIN_NAMES: Final[dict[int, TimeDomain]] = {number: name for name, number in DOMAINS.items()}
+
+
+class RunQueue:
+    def __init__(
+        self, order: KeyOrder, time: CombinedWatermark, queues: Mapping[int, TimerQueue], timers: TimerCells, now: int
+    ) -> None:
+        self._order, self._time, self._queues, self._timers, self._now = order, time, queues, timers, now
+        self._held: deque[tuple[int, int]] = deque()
+        self._resuming: set[Input | None] = set()
+        self.urgent = True
+        """There may be something to do before the next record. The hot loop asks after each one."""
+        self.event_due = queues[EVENT].due
+        """No event-time timer is due before this time. For the hot loop, too."""
+
+    @property
+    def passed(self) -> int:
+        """The time that is over for those downstream: the watermark, unless timers that it fires are not done."""
+        timers = (work.timer for work in self._order.unfinished.values() if work.timer is not None)
+        firing = min((timer.at for timer in timers if timer.time == "event"), default=MAX_TIME + 1)
+        return min(self._time.watermark, self._queues[EVENT].due - 1, firing - 1)
+
+    @property
+    def processing_due(self) -> int:
+        """No processing-time timer is due before this time."""
+        return self._queues[PROCESSING].due
+
+    # -- time --------------------------------------------------------------------------------------------------------
+    def tick(self, now: int, monotonic: float) -> None:
+        """The clock has moved."""
+        self._now = now
+        self._order.tick(monotonic)
+        if self._order.runnable or self._queues[PROCESSING].due <= now:
+            self.urgent = True
+
+    def resume(self, inputs: Iterable[Input]) -> None:
+        """After a restart: time stands still until these inputs' unfinished records, and the timers that are due at
+        the last commit's watermark, are taken up again. They come before all that the channels' watermarks mean."""
+        self._resuming = {None, *inputs}
+
+    def caught_up(self, input_: Input | None) -> None:
+        """This input has come to where the last life was; None: the timers have."""
+        if input_ in self._resuming:
+            self._resuming.discard(input_)
+            if not self._resuming:
+                self.time_moved()
+
+    def time_moved(self) -> None:
+        """A channel's watermark has changed. It counts once everything that was taken up before is finished."""
+        if self._resuming:
+            return
+        lowest = self._time.lowest()
+        newest = self._order.sequence
+        if not self._order.unfinished:
+            self._apply(lowest)
+        elif self._held and self._held[-1][0] == newest:
+            self._held[-1] = (newest, max(lowest, self._held[-1][1]))
+        else:
+            self._held.append((newest, lowest))
+
+    def finished(self) -> None:
+        """Some work is finished: what waits behind it may go on, and so may time."""
+        if self._order.runnable:
+            self.urgent = True
+        oldest = self._order.oldest
+        while self._held and (oldest is None or self._held[0][0] < oldest):
+            self._apply(self._held.popleft()[1])
+
+    def _apply(self, watermark: int) -> None:
+        if watermark > self._time.watermark:
+            self._time.watermark = watermark
+            if watermark >= self.event_due:
+                self.urgent = True
+
+    # -- timers ------------------------------------------------------------------------------------------------------
+    def queue(self, timers: list[Entry]) -> None:
+        """Timers that a finished handler has set."""
+        for entry in timers:
+            if entry.value is not ABSENT:
+                domain, at = entry.value
+                self._queues[domain].push((at, entry.key, entry.sub.decode()))
+                if domain == EVENT:
+                    self.event_due = min(self.event_due, at)
+                if at <= (self._time.current if domain == EVENT else self._now):
+                    self.urgent = True
+        timers.clear()
+
+    def next(self) -> WorkItem | None:
+        """What must run before the next record. None: nothing is urgent any more."""
+        if self._order.runnable:
+            return self._order.runnable.popleft()
+        for domain, upto in ((EVENT, self._time.watermark), (PROCESSING, self._now)):
+            queue = self._queues[domain]
+            while (due := queue.pop(upto)) is not None:
+                work = self._timer_work(domain, *due)
+                if work is not None:
+                    return work
+        self.event_due = self._queues[EVENT].due
+        self.urgent = False
+        self.caught_up(None)
+        return self.next() if self.urgent else None
+
+    def is_set(self, timer: Timer, key: bytes) -> bool:
+        """Whether it was neither cancelled nor moved, and has not fired."""
+        entry = self._timers.entry(key, timer.name.encode())
+        return entry.value is not ABSENT and entry.value == (DOMAINS[timer.time], timer.at)
+
+    def _timer_work(self, domain: int, at: int, key: bytes, name: str) -> WorkItem | None:
+        """None: it is stale, or its key is busy and it waits there."""
+        timer = Timer(name=name, at=at, time=_DOMAIN_NAMES[domain])
+        if not self.is_set(timer, key):
+            return None
+        work = WorkItem(key, at, False, timer=timer)
+        waiting = self._order.busy.get(key)
+        if waiting is None:
+            return work
+        if not any(other.timer == timer for other in waiting):
+            self._order.queue(work)
+        return None

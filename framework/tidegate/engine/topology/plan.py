@@ -1,0 +1,309 @@
+"""From declared services to tasks: re-keying, internal topics, who reads whose output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+from tidegate.codecs import codec_for
+from tidegate.engine.messaging.message_format import REMEMBERED, remembering
+from tidegate.engine.topology.run import FIRST, Run
+from tidegate.engine.topology.shuffle import ShufflePlan, changelog_topic, own_key
+from tidegate.errors import DefinitionError
+from tidegate.functions.policies import DeadLetter, Retry
+from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.topics import TopicDefinition
+from tidegate.logs.base import TopicPartition, TopicSpec
+from tidegate.settings import Settings
+from tidegate.time.sources import BrokerTime
+
+__all__ = ("Plan", "TaskPlan", "dead_letter_topic", "mailbox_topic", "reply_topic", "with_mailbox")
+
+_REPLIES_MS: Final = 3_600_000
+"""How long replies are kept. Nobody waits for one so long; it is for whoever looks for what was answered."""
+
+_OF_A_RUN: Final = re.compile(r"run-\d+\.")
+"""How the names of another run's topics go on after the app's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPlan:
+    """One task, and its surroundings."""
+
+    definition: ServiceDefinition
+    number: int
+    run: Run
+    transactional_id: str
+    """Of its commits: who opens a writer of this name fences the task's former owner."""
+    changelog: TopicPartition
+    control: TopicPartition
+    dead_letters: TopicDefinition | None
+    outside: frozenset[str]
+    """Input topics that no service of this app writes."""
+    senders: tuple[str, ...]
+    """The tasks upstream whose progress counts here."""
+    has_readers: bool
+    """Whether services downstream wait for this task's progress."""
+    mailboxes: Mapping[str, ServiceDefinition]
+    """The services of the app that take messages."""
+    replies: TopicDefinition | None
+    """Where those who ask read what is replied; None: nobody takes messages."""
+    has_outputs: bool
+    """Whether services read what it sends, be it on a way that carries no time."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.definition.name}.{self.number}"
+
+    @property
+    def sources(self) -> Iterator[tuple[TopicDefinition, TopicPartition]]:
+        return ((topic, TopicPartition(topic.name, self.number)) for topic in self.definition.inputs)
+
+
+def dead_letter_topic(app: str, service: ServiceDefinition) -> TopicDefinition | None:
+    policy = service.errors.then if isinstance(service.errors, Retry) else service.errors
+    if not isinstance(policy, DeadLetter):
+        return None
+    # One partition: they are few, and the shuffles before a service share the topic with it.
+    return TopicDefinition(
+        name=f"{app}.{service.rekeys or service.name}.dead-letters", codec=codec_for(bytes), partitions=1
+    )
+
+
+def mailbox_topic(app: str, service: str) -> str:
+    return f"{app}.{service}.mailbox"
+
+
+def with_mailbox(app: str, service: ServiceDefinition) -> ServiceDefinition:
+    """The service with its mailbox among the inputs, and what it remembers of messages among the states. One that takes
+    no messages stays as it is."""
+    if not service.inputs and not service.messages:
+        raise DefinitionError(f"service {service.name!r} handles nothing: write @{service.name}.on(MessageType)")
+    if not service.messages:
+        return service
+    mailbox = TopicDefinition(
+        name=mailbox_topic(app, service.name),
+        codec=codec_for(Any),
+        key_type=service.key_type,
+        partitions=service.inputs[0].partitions if service.inputs else service.partitions,
+        mailbox=True,
+    )
+    return replace(
+        service,
+        inputs=(*service.inputs, mailbox),
+        key_by=None if service.key_by is None else (*service.key_by, own_key),
+        states={**service.states, REMEMBERED: remembering(service.remember_ms)},
+    )
+
+
+def reply_topic(app: str) -> TopicDefinition:
+    return TopicDefinition(
+        name=f"{app}.replies",
+        codec=codec_for(Any),
+        partitions=0,
+        time=BrokerTime(),
+        retention_ms=_REPLIES_MS,
+        internal=True,
+    )
+
+
+class Plan:
+    """All services of an app, checked, and divided into tasks."""
+
+    def __init__(
+        self,
+        app: str,
+        services: Iterable[ServiceDefinition],
+        topics: Iterable[TopicDefinition],
+        settings: Settings,
+        existing: Mapping[str, TopicSpec],
+        run: Run = FIRST,
+        *,
+        parallelism: Mapping[str, int | None] | None = None,
+        others: Iterable[ServiceDefinition] = (),
+    ) -> None:
+        """`existing`: what the log has; a topic that does not say how many partitions it wants takes what is there.
+        `parallelism`: of a run that is about to begin, by service; see `ShufflePlan`. `others`: services that are told
+        things, but do not run."""
+        self.app, self.run, self._settings, self._existing = app, run, settings, existing
+        services = tuple(services)
+        self._undecided = [service.name for service in services if _leaves_open(service)]
+        self.given = [self._with_topics(declared) for declared in services]
+        """The services before any shuffle, with their topics as they are on the log."""
+        self._shuffling = ShufflePlan(app, run, existing, parallelism)
+        self.services: Mapping[str, ServiceDefinition] = {
+            service.name: service for declared in self.given for service in self._shuffling.apply(declared)
+        }
+        told = {service.name: service for service in (*map(self._with_topics, others), *self.given)}
+        self.mailboxes = {name: service for name, service in told.items() if service.mailbox is not None}
+        """The services that take messages, before any shuffle."""
+        self.replies = self._complete(reply_topic(app)) if self.mailboxes else None
+        self.declared = {topic.name: self._complete(topic) for topic in topics}
+        self.control = TopicPartition(f"{app}.control", 0)
+        for service in self.services.values():
+            self._check(service)
+        self._edges = self._find_edges()
+        self._feedback = set(_back_edges(self._edges))
+
+    def _complete(self, topic: TopicDefinition) -> TopicDefinition:
+        """With everything filled in that the declaration leaves to the settings or to the log."""
+        known = self._existing.get(topic.name)
+        partitions = topic.partitions or (known.partitions if known is not None else self._settings.partitions)
+        retention = topic.retention_ms
+        if retention is None and not topic.compact and self._settings.retention_hours > 0:
+            retention = round(self._settings.retention_hours * 3_600_000)
+        return replace(topic, partitions=partitions, retention_ms=retention or None)  # 0: for ever
+
+    def _with_topics(self, service: ServiceDefinition) -> ServiceDefinition:
+        completed = replace(service, inputs=tuple(map(self._complete, service.inputs)))
+        posted = with_mailbox(self.app, completed)
+        return replace(
+            posted,
+            inputs=tuple(map(self._complete, posted.inputs)),
+            outputs={name: self._complete(topic) for name, topic in service.outputs.items()},
+        )
+
+    def check_placement(self) -> None:
+        """PlacementError: the code wants keys placed otherwise than this run has placed them."""
+        for service in self.given:
+            self._shuffling.check(service)
+
+    def _check(self, service: ServiceDefinition) -> None:
+        counts = {topic.name: topic.partitions for topic in service.inputs}
+        if len(set(counts.values())) > 1:
+            described = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            raise DefinitionError(
+                f"service {service.name!r} reads topics that are not co-partitioned: {described}. "
+                f"Give them the same number of partitions, or the service key_by=... to place the records anew."
+            )
+
+    def _find_edges(self) -> dict[str, list[str]]:
+        """From each service to those that read what it emits. Messages carry no time, so they make no edges."""
+        return {
+            sender.name: [
+                reader.name
+                for reader in self.services.values()
+                if {topic.name for topic in reader.inputs if not topic.mailbox}
+                & {topic.name for topic in sender.outputs.values()}
+            ]
+            for sender in self.services.values()
+        }
+
+    @property
+    def tasks(self) -> list[TaskPlan]:
+        return [self._task(service, number) for service in self.services.values() for number in range(service.tasks)]
+
+    def _task(self, service: ServiceDefinition, number: int) -> TaskPlan:
+        edges = self._edges
+        upstream = [name for name, readers in edges.items() if service.name in readers]
+        written = {topic.name for name in upstream for topic in self.services[name].outputs.values()}
+        senders = tuple(
+            f"{name}.{task}"
+            for name in upstream
+            if (name, service.name) not in self._feedback
+            for task in range(self.services[name].tasks)
+        )
+        return TaskPlan(
+            definition=service,
+            number=number,
+            run=self.run,
+            transactional_id=self.run.name(self.app, f"{service.name}.{number}"),
+            changelog=TopicPartition(changelog_topic(self.app, self.run, service.name), number),
+            control=self.control,
+            dead_letters=dead_letter_topic(self.app, service),
+            outside=frozenset(topic.name for topic in service.inputs if not topic.carried and not topic.mailbox)
+            - written,
+            senders=senders,
+            has_readers=any((service.name, reader) not in self._feedback for reader in edges[service.name]),
+            mailboxes=self.mailboxes,
+            replies=self.replies,
+            has_outputs=bool(edges[service.name] or self.mailboxes),
+        )
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+    @cached_property
+    def topics(self) -> Mapping[str, TopicDefinition]:
+        """Topics with data: declared, read, written, internal, dead letters."""
+        found = dict(self.declared)
+        posts = (*(service.mailbox for service in self.mailboxes.values()), self.replies)
+        found |= {topic.name: topic for topic in posts if topic is not None}
+        for service in self.services.values():
+            letters = dead_letter_topic(self.app, service)
+            for topic in (*service.inputs, *service.outputs.values(), *((letters,) if letters else ())):
+                known = found.setdefault(topic.name, topic)
+                if known.codec.type is Any:  # then the type is the one that a handler's annotation names
+                    found[topic.name] = replace(known, codec=topic.codec)
+        return found
+
+    @property
+    def changelogs(self) -> list[TopicSpec]:
+        return [
+            TopicSpec(
+                name=changelog_topic(self.app, self.run, service.name),
+                partitions=service.tasks,
+                compact=True,
+                internal=True,
+            )
+            for service in self.services.values()
+        ]
+
+    @property
+    def forgotten(self) -> list[str]:
+        """Services that have a changelog in this run, and that the code has no more. What begins like this app's name
+        may be of an app with a longer one, which is known by its control topic."""
+        stem, end = self.run.name(self.app, ""), ".changelog"
+        apps = [name.removesuffix("control") for name in self._existing if name.endswith(".control")]
+        others = tuple(app for app in apps if app.startswith(f"{self.app}.") and app != f"{self.app}.")
+        topics = (name for name in self._existing if name.startswith(stem) and name.endswith(end))
+        own = {name.removeprefix(stem).removesuffix(end) for name in topics if not name.startswith(others)}
+        return sorted(name for name in own - self.services.keys() if not _OF_A_RUN.match(name))
+
+    @property
+    def fixed(self) -> Mapping[str, int]:
+        """The services that have another number of tasks than the setting `partitions` says, with theirs: their topics
+        are there already. Where the code gives a number, the setting has no say."""
+        tasks = {name: self.services[name].tasks for name in self._undecided}
+        return {name: count for name, count in tasks.items() if count != self._settings.partitions}
+
+    @property
+    def specs(self) -> list[TopicSpec]:
+        """Everything that must exist before a task opens."""
+        control = TopicSpec(name=self.control.topic, partitions=1, compact=True, internal=True)
+        return [*map(self._spec, self.topics.values()), *self.changelogs, control]
+
+    @property
+    def retentions(self) -> Mapping[str, int]:
+        """The topics that do not keep records for ever, with how many ms they keep them, by the records' own time."""
+        specs = (self._existing.get(spec.name, spec) for spec in self.specs)
+        return {spec.name: spec.retention_ms for spec in specs if spec.retention_ms and not spec.append_time}
+
+    def _spec(self, topic: TopicDefinition) -> TopicSpec:
+        """Internal topics are trimmed when all have read them: time must not remove what is unread. Replies are read by
+        no task, so they are only ever removed by time."""
+        trimmed = topic.internal and topic is not self.replies
+        return (replace(topic, retention_ms=None) if trimmed else topic).spec
+
+
+def _leaves_open(service: ServiceDefinition) -> bool:
+    """Whether the code leaves it to the settings how many tasks the service has."""
+    return not (service.parallelism or service.partitions or any(topic.partitions for topic in service.inputs))
+
+
+def _back_edges(edges: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """The edges that close a cycle, seen from the services in the order of their declaration: they carry no time."""
+    finished: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        for reader in edges[name]:
+            if reader in (*path, name):
+                yield name, reader
+            elif reader not in finished:
+                yield from visit(reader, (*path, name))
+        finished.add(name)
+
+    for name in edges:
+        if name not in finished:
+            yield from visit(name, ())

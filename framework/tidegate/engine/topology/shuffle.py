@@ -1,0 +1,139 @@
+"""Shuffles: services that stand before another one and place its input by key, through an internal topic.
+
+A service has one if it re-keys its input (`key_by`), if it asks for a number of tasks of its own (`parallelism`), or if
+it was restored to another number than its input has partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tidegate.engine.topology.run import Run
+from tidegate.errors import PlacementError
+from tidegate.functions.service import OWN_KEY, ServiceDefinition
+from tidegate.functions.topics import TopicDefinition
+from tidegate.logs.base import TopicSpec
+from tidegate.time.sources import EventTime
+
+__all__ = ("ShufflePlan", "changelog_topic", "in_flight_topic", "own_key")
+
+logger = logging.getLogger(__name__)
+
+BY_KEY: Final = "by-key"
+IN_FLIGHT: Final = "in-flight"
+
+
+def changelog_topic(app: str, run: Run, service: str) -> str:
+    return run.name(app, f"{service}.changelog")
+
+
+def by_key_topic(app: str, run: Run, service: str, topic: str) -> str:
+    return run.name(app, f"{service}.{topic}.{BY_KEY}")
+
+
+def in_flight_topic(app: str, run: Run, service: str, topic: str) -> str:
+    """Holds what was on its way from `topic` to a service at the cut from which this run began."""
+    return run.name(app, f"{service}.{topic}.{IN_FLIGHT}")
+
+
+def own_key(_: Any) -> Any:
+    return OWN_KEY
+
+
+class ShufflePlan:
+    """Decides which services of a run have a shuffle, and with how many partitions."""
+
+    def __init__(
+        self, app: str, run: Run, existing: Mapping[str, TopicSpec], chosen: Mapping[str, int | None] | None
+    ) -> None:
+        """`chosen`: for a run that is about to begin, by service; None: it reads its input directly. For one that has
+        begun, what it began with counts: that shows in its topics."""
+        self._app, self._run, self._existing, self._chosen = app, run, existing, chosen
+
+    def parallelism(self, service: ServiceDefinition) -> int | None:
+        """Of the service's shuffle. None: it has none."""
+        wanted = service.parallelism
+        if wanted is None and service.key_by is not None:
+            wanted = max(topic.partitions for topic in service.inputs)
+        if self._chosen is not None:
+            return self._chosen.get(service.name, wanted)
+        return self._begun_with(service) or wanted
+
+    def _begun_with(self, service: ServiceDefinition) -> int | None:
+        changelog = self._existing.get(changelog_topic(self._app, self._run, service.name))
+        shuffled = any(self._by_key(service, topic) in self._existing for topic in service.inputs)
+        return changelog.partitions if changelog is not None and shuffled else None
+
+    def _by_key(self, service: ServiceDefinition, topic: TopicDefinition) -> str:
+        return by_key_topic(self._app, self._run, service.name, topic.name)
+
+    def check(self, service: ServiceDefinition) -> None:
+        """PlacementError: its state lies by the partitions of its input, and cannot be divided otherwise in this run.
+        Says so where the code asks for another parallelism than the run began with."""
+        begun = self._begun_with(service)
+        changelog = self._existing.get(changelog_topic(self._app, self._run, service.name))
+        if changelog is not None and begun is None and (service.parallelism or service.key_by):
+            raise PlacementError(self._app, service.name, changelog.partitions)
+        if begun is not None and service.parallelism not in (None, begun):
+            logger.warning(
+                "service %s has %d tasks, as this run began; the code says parallelism=%d. To change it, stop the "
+                "app with a savepoint and restore that with --partitions %d.",
+                service.name, begun, service.parallelism, service.parallelism,
+            )  # fmt: skip
+
+    def apply(self, service: ServiceDefinition) -> list[ServiceDefinition]:
+        """The service, behind a shuffle for each of its inputs if it has one."""
+        parallelism = self.parallelism(service)
+        if parallelism is None:
+            return [self.with_in_flight(service)]
+        forwards: tuple[Callable[[Any], Any], ...] = service.key_by or (own_key,) * len(service.inputs)
+        shuffles, inputs = [], []
+        for topic, forward in zip(service.inputs, forwards, strict=True):
+            internal = self._internal(service, topic, parallelism)
+            inputs.append(internal)
+            shuffles.append(_shuffle(service, topic, internal, forward))
+        placed = self.with_in_flight(replace(service, inputs=tuple(inputs), key_by=None))
+        return [*map(self.with_in_flight, shuffles), placed]
+
+    def _internal(self, service: ServiceDefinition, topic: TopicDefinition, partitions: int) -> TopicDefinition:
+        return replace(
+            topic,
+            name=self._by_key(service, topic),
+            key=None,
+            key_type=service.key_type,
+            partitions=partitions,
+            time=EventTime(),  # the shuffle has found the time; it is the record's timestamp
+            retention_bytes=None,
+            compact=False,
+            internal=True,
+        )
+
+    def with_in_flight(self, service: ServiceDefinition) -> ServiceDefinition:
+        """The service with the inputs that hold what was on its way when the run began, if anything was."""
+        named = ((in_flight_topic(self._app, self._run, service.name, topic.name), topic) for topic in service.inputs)
+        carried = tuple(in_flight_input(topic, name) for name, topic in named if name in self._existing)
+        return replace(service, inputs=(*service.inputs, *carried)) if carried else service
+
+
+def in_flight_input(topic: TopicDefinition, name: str) -> TopicDefinition:
+    """Like the topic that the records came from, placed alike; their timestamps were found when they were first read,
+    or are the topic's own."""
+    return replace(topic, name=name, retention_ms=None, retention_bytes=None, compact=False, carried=True)
+
+
+def _shuffle(
+    service: ServiceDefinition, topic: TopicDefinition, internal: TopicDefinition, forward: Callable[[Any], Any]
+) -> ServiceDefinition:
+    return ServiceDefinition(
+        name=f"{service.name}.{topic.name}.{BY_KEY}",
+        inputs=(topic,),
+        outputs={internal.name: internal},
+        states={},
+        errors=service.errors,
+        guarantee=service.guarantee,
+        rekeys=service.name,
+        forward=forward,
+    )

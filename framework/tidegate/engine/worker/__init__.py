@@ -1,0 +1,1 @@
+"""The worker around the tasks: which run here, who reads for them, what the control topic says."""

@@ -1,0 +1,95 @@
+"""From our settings to Faust's: the same brokers, the same login, the same kind of topics.
+
+Whatever is said to Faust itself holds: `App(..., broker_session_timeout=30)`, a configuration object, or one of Faust's
+own environment variables. Only the brokers are always ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import faust
+from faust.utils.urls import urllist
+
+from tidegate.directories import data_directory, on_kafka
+from tidegate.settings import Settings
+
+__all__ = ("FAUST_DEFAULTS", "connect_faust", "keep_tables")
+
+FAUST_DEFAULTS: Final[Mapping[str, Any]] = {
+    "agent_supervisor": "tidegate.faust_host.supervision.StopOnFailure",
+    "Worker": "tidegate.faust_host.worker.Worker",
+}
+"""Options of Faust's that have another default here."""
+
+
+def connect_faust(conf: Any, settings: Settings, given: Container[str]) -> None:
+    """Set what Faust's clients are made from. `given`: options that are not ours to set."""
+    _set(conf, "broker", urllist(settings.broker))
+    _set_unless(given, conf, {"datadir": data_directory(conf.name, settings)})
+    if on_kafka(settings):
+        _set_unless(given, conf, {**_clients(settings), **_topics(settings), **_login(settings)})
+
+
+def keep_tables(conf: Any, directory: Path, given: Container[str]) -> None:
+    """Make the directories of Faust's tables, below what this worker keeps on disk."""
+    _set_unless(given, conf, {"datadir": directory / "faust"})
+    for path in (conf.datadir, conf.appdir, conf.tabledir):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def _clients(settings: Settings) -> Mapping[str, Any]:
+    session = settings.kafka_session_timeout
+    return {
+        "broker_client_id": settings.kafka_client_id,
+        "broker_session_timeout": session,
+        "broker_heartbeat_interval": min(3.0, session / 5),
+        "broker_request_timeout": max(settings.kafka_request_timeout, session),  # Faust wants it so
+        "consumer_group_instance_id": settings.kafka_instance or None,
+        "producer_compression_type": None if settings.kafka_compression == "none" else settings.kafka_compression,
+        "producer_max_request_size": settings.kafka_max_request_bytes,
+        "producer_request_timeout": settings.kafka_request_timeout,
+    }
+
+
+def _topics(settings: Settings) -> Mapping[str, Any]:
+    """Of changelogs and agents' own topics, which Faust creates: as many partitions as the topics that they go with."""
+    return {
+        "topic_partitions": settings.partitions,
+        "topic_replication_factor": settings.kafka_replication,
+    }
+
+
+def _login(settings: Settings) -> Mapping[str, Any]:
+    from tidegate.logs.kafka.connection_options import addresses_of, client_options
+
+    options = client_options(addresses_of(settings.broker), settings)
+    context = options["ssl_context"]
+    if "sasl_mechanism" in options:
+        credentials: Any = faust.SASLCredentials(
+            username=options["sasl_plain_username"],
+            password=options["sasl_plain_password"],
+            mechanism=options["sasl_mechanism"],
+            ssl_context=context,
+        )
+    else:
+        credentials = None if context is None else faust.SSLCredentials(context)
+    return {"broker_credentials": credentials}
+
+
+def _set_unless(given: Container[str], conf: Any, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if name not in given and not _in_environment(conf, name):
+            _set(conf, name, value)
+
+
+def _in_environment(conf: Any, name: str) -> bool:
+    variable = conf.SETTINGS[name].env_name
+    return variable is not None and conf.getenv(variable) is not None
+
+
+def _set(conf: Any, name: str, value: Any) -> None:
+    """Without Faust's warning about settings that were read before: declaring a topic reads some of them."""
+    conf.SETTINGS[name].on_set(conf, value)

@@ -1,0 +1,1 @@
+"""One app in one process: its engine, its producer, its metrics."""

@@ -1,0 +1,38 @@
+"""How far the tasks of an app have come, by what they have committed: for those who cannot ask the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.engine.commit.committed_positions import read_committed
+from tidegate.engine.task import TaskState
+from tidegate.engine.topology.plan import Plan, TaskPlan
+from tidegate.logs.observer import Observer, Worker
+from tidegate.owner_rpc.protocol import ServiceStatus, TaskStatus
+
+__all__ = ("committed_status",)
+
+
+async def committed_status(plan: Plan, log: Observer, workers: Iterable[Worker]) -> list[ServiceStatus]:
+    """Of all tasks that ever ran or could run now."""
+    existing = await log.topics()
+    tasks = [task for task in plan.tasks if {task.changelog.topic, *_inputs(task)} <= existing.keys()]
+    committed, ends = await read_committed(log, tasks)
+    owners = {task: worker.name for worker in workers for task in worker.tasks}
+    found: dict[str, list[TaskStatus]] = {name: [] for name in plan.services}
+    for task in tasks:
+        known, owner = committed[task.id], owners.get(task.changelog, "")
+        status = TaskStatus(
+            number=task.number,
+            state=(TaskState.RUNNING if owner else TaskState.CLOSED).value,
+            lag=known.lag(ends),
+            watermark=known.watermark,
+            waiting=known.waiting,
+            worker=owner,
+        )
+        found[task.definition.name].append(status)
+    return [ServiceStatus(name, statuses) for name, statuses in found.items()]
+
+
+def _inputs(task: TaskPlan) -> set[str]:
+    return {topic.name for topic in task.definition.inputs}

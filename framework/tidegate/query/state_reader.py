@@ -1,0 +1,133 @@
+"""Reading one state of one task: a key's value, from the bytes in the store to JSON text.
+
+Nothing here awaits. What is read in one go, the commit marker included, is therefore of one commit.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from tidegate.codecs import codec_for
+from tidegate.errors import UsageError, ValueTooLargeError
+from tidegate.query.json_values import json_bytes, parse_key
+from tidegate.query.views import TaskView
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.layout import EXPIRY, key_range, keyed_key, keyed_prefix, timer_prefix, unpack_due
+
+__all__ = ("StateReader", "name_of", "timers_of")
+
+
+class StateReader:
+    """How one declared state is read. Made once, used for every request."""
+
+    def __init__(self, declaration: StateDeclaration) -> None:
+        self.declaration = declaration
+        self.single = declaration.kind not in ("map", "list")
+        """One entry for each key."""
+        self.prefix = keyed_prefix(declaration.name)
+        self._by_event_time = declaration.ttl is not None and declaration.ttl.time == "event"
+        self.text = self._text_function()
+        """From a stored value, without its expiry, to JSON."""
+
+    def _text_function(self) -> Any:
+        codec = self.declaration.codec
+        if self.declaration.kind == "aggregating":
+            function = self.declaration.function
+            return lambda raw: _plain(function.result(codec.decode(raw)))
+        if codec.type is bytes:
+            return lambda raw: orjson.dumps(json_bytes(raw))
+        # By its type, and back: this fills in what was added to the type since it was stored.
+        decode, encode = codec.decode_raw, codec.encode_raw
+        return lambda raw: encode(decode(raw))
+
+    # -- points ------------------------------------------------------------------------------------------------------
+    def value(self, view: TaskView, key: bytes, now: int, *, most: int) -> bytes | None:
+        """The whole value of a key; None: there is none."""
+        if self.single:
+            return self.of_entry(view, view.store.get(keyed_key(self.prefix, key)), now)
+        return self.whole(self.entries(view, key, now), most=most)
+
+    def values(self, view: TaskView, keys: list[bytes], now: int, *, most: int) -> list[bytes | None]:
+        """Those of many keys, of so many bytes together. ValueTooLargeError: they are more."""
+        if not self.single:
+            found = (self.value(view, key, now, most=most) for key in keys)
+        else:
+            stored = view.store.get_many([keyed_key(self.prefix, key) for key in keys])
+            found = (self.of_entry(view, raw, now) for raw in stored)
+        return list(_within(found, most))
+
+    def entry(self, view: TaskView, key: bytes, at: str, now: int) -> bytes | None:
+        """One entry of a key's map."""
+        if self.declaration.kind != "map":
+            raise UsageError(f"state {self.declaration.name!r} is no map: leave out ?at=")
+        sub = parse_key(at, self.declaration.key_type)
+        return self.of_entry(view, view.store.get(keyed_key(self.prefix, key) + sub), now)
+
+    def entries(self, view: TaskView, key: bytes, now: int) -> Iterator[tuple[bytes, bytes]]:
+        """The live entries of a key, by their subkeys, without their expiry."""
+        start, end = key_range(self.prefix, key)
+        for place, raw in view.store.scan(start, end):
+            alive = self.alive(view, raw, now)
+            if alive is not None:
+                yield place[len(start) :], alive
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+    def of_entry(self, view: TaskView, stored: bytes | None, now: int) -> bytes | None:
+        alive = None if stored is None else self.alive(view, stored, now)
+        return None if alive is None else self.text(alive)
+
+    def alive(self, view: TaskView, stored: bytes, now: int) -> bytes | None:
+        """The value in an entry, unless it has outlived its time."""
+        if self.declaration.ttl is None:
+            return stored
+        (expires,) = EXPIRY.unpack_from(stored)
+        return stored[EXPIRY.size :] if expires > (view.event_time() if self._by_event_time else now) else None
+
+    def whole(self, entries: Iterator[tuple[bytes, bytes]], *, most: int) -> bytes | None:
+        """A map or a list from its entries; None: it has none."""
+        parts: list[bytes] = []
+        size, is_map = 0, self.declaration.kind == "map"
+        for sub, raw in entries:
+            text = self.text(raw)
+            parts.append(name_of(sub) + b":" + text if is_map else text)
+            size += len(parts[-1]) + 1
+            if size > most:
+                raise ValueTooLargeError(most)
+        if not parts:
+            return None
+        inside = b",".join(parts)
+        return b"{" + inside + b"}" if is_map else b"[" + inside + b"]"
+
+
+def _within(texts: Iterable[bytes | None], most: int) -> Iterator[bytes | None]:
+    size = 0
+    for text in texts:
+        size += len(text or b"")
+        if size > most:
+            raise ValueTooLargeError(most)
+        yield text
+
+
+def timers_of(view: TaskView, key: bytes) -> Iterator[tuple[str, int, int]]:
+    """The timers of a key: name, domain, time."""
+    prefix = timer_prefix(key)
+    for place, due in view.store.scan(prefix, prefix[:-1] + b"\x01"):
+        domain, at = unpack_due(due)
+        yield place[len(prefix) :].decode(), domain, at
+
+
+def name_of(sub: bytes) -> bytes:
+    """The key of a map's entry as a name in a JSON object."""
+    try:
+        return orjson.dumps(sub.decode())
+    except UnicodeDecodeError:
+        return orjson.dumps(f"base64:{base64.b64encode(sub).decode()}")
+
+
+def _plain(value: Any) -> bytes:
+    raw = codec_for(type(value)).encode(value)
+    return orjson.dumps(json_bytes(raw)) if isinstance(value, bytes) else raw

@@ -1,0 +1,416 @@
+"""The state objects that handlers hold: each looks at the current key through the cells of its state.
+
+One set of them belongs to one running handler, whose key and doings are in its journal. Before each record the engine
+sets `seen` to None: what was seen belonged to another key. `move_to` puts other cells under them, when the handler
+suspends and when it is done.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from tidegate.codecs import codec_for, type_name
+from tidegate.errors import EncodeError
+from tidegate.keys import encode_key, key_decoder
+from tidegate.state.cells import MapCells
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.kinds import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from tidegate.state.overlay import ABSENT, Cells, Entry, Journal
+
+__all__ = (
+    "AggregatingHandle",
+    "InlineValue",
+    "ListHandle",
+    "MapHandle",
+    "Move",
+    "ReducingHandle",
+    "Single",
+    "StateHandle",
+    "TaskValueHandle",
+    "ValueHandle",
+)
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NOTHING: Final = object()
+
+Move = Callable[[Cells], Any]
+"""From cells to those that take their place."""
+
+
+class StateHandle(State):
+    """What the engine does with all of them."""
+
+    __slots__ = ("seen",)
+
+    seen: Any
+    """What the running handler has looked at; None: nothing yet."""
+
+    @abstractmethod
+    def move_to(self, move: Move) -> None: ...
+
+    @property
+    def parts(self) -> tuple[StateHandle, ...]:
+        """The objects that must forget what they have seen before each record."""
+        return (self,)
+
+
+class Single(StateHandle):
+    """A state of one entry per key."""
+
+    __slots__ = ("_declaration", "_journal", "cells", "exact", "known_default")
+
+    seen: Entry | None
+
+    def __init__(self, declaration: StateDeclaration, cells: Cells, journal: Journal) -> None:
+        self._declaration, self.cells, self._journal = declaration, cells, journal
+        self.exact = cells.codec.exact if cells.plain else None
+        """Values of exactly this class need no check, and no more than to be put in their place."""
+        self.known_default = cells.known_default
+        self.seen = None
+
+    def move_to(self, move: Move) -> None:
+        self.cells = move(self.cells)
+        self.seen = None
+
+    def _enter(self) -> Entry:
+        cells = self.cells
+        entry = self.seen = cells.entry(self._journal.key)
+        if not cells.plain:
+            cells.enter(entry, self._journal)
+        return entry
+
+    def _get(self) -> Any:
+        entry = self.seen or self._enter()
+        value = entry.value
+        return self.cells.missing(entry) if value is ABSENT else value
+
+    def put(self, value: Any) -> None:
+        if value is None:
+            value = ABSENT
+        elif not self.cells.codec.check(value):
+            raise EncodeError(
+                f"state {self._declaration.name!r} holds {type_name(self.cells.codec.type)}, not {type(value).__name__}"
+            )
+        self.cells.assign(self.seen or self._enter(), value, self._journal)
+
+    def clear(self) -> None:
+        self.put(None)
+
+
+class ValueHandle(Single, ValueState[T], Generic[T]):
+    __slots__ = ()
+
+    # These two are what most handlers do with every record, so the usual case is written out.
+    @property
+    def value(self) -> T:
+        entry = self.seen or self._enter()
+        value = entry.value
+        if value is ABSENT:
+            value = self.known_default
+            if value is ABSENT:
+                return self.cells.missing(entry)  # type: ignore[no-any-return]
+        return value  # type: ignore[no-any-return]
+
+    @value.setter
+    def value(self, value: T) -> None:
+        if type(value) is not self.exact:
+            self.put(value)
+            return
+        entry = self.seen or self._enter()
+        self._journal.undo.append((entry, entry.value, 0, self.cells))
+        entry.value = value
+        cells = self.cells
+        if entry.changed != cells.stretch:
+            entry.changed = cells.stretch
+            cells.dirty.append(entry)
+
+    @property
+    def exists(self) -> bool:
+        return self.cells.present(self.seen or self._enter())
+
+
+class InlineValue(ValueState[Any]):
+    """A plain value that handlers are lent as a mere attribute, which takes a fifth of the time. The dispatcher sets it
+    before each record, and looks at it afterwards: what was assigned is checked then, and nothing need be undone if
+    the handler fails."""
+
+    __slots__ = ("live", "value")
+
+    live: ValueHandle[Any]
+    value: Any
+    """ABSENT: the handler has the live one instead, since there is no value that could be lent."""
+
+    def __init__(self, live: ValueHandle[Any]) -> None:
+        self.live, self.value = live, ABSENT
+
+    def lend(self) -> None:
+        """Handlers that pass straight through come now."""
+        self.__class__ = InlineValue
+
+    def end(self) -> None:
+        """They have passed through. Whoever still holds this sees what the live value says: that it is over."""
+        self.__class__ = ReturnedValue
+
+    def suspend(self, journal: Journal) -> None:
+        """The handler suspends: from now on it has the live value, which gets what it has assigned so far."""
+        if type(self) is ReturnedValue:
+            return
+        value, live = self.value, self.live
+        self.__class__ = ReturnedValue
+        entry = live.seen
+        if value is ABSENT or entry is None or value is entry.value:
+            return
+        try:
+            live.value = value
+        except EncodeError as error:
+            journal.checks.append(partial(_refuse, error))
+
+    @property
+    def exists(self) -> bool:
+        return self.value is not None  # only what exists is lent
+
+    def clear(self) -> None:
+        """From here on there is nothing that is lent."""
+        self.__class__ = ReturnedValue
+        self.live.clear()
+
+
+class ReturnedValue(InlineValue):
+    """What becomes of a lent value when its handler suspends or ends."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        return self.live.value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.live.value = value
+
+    @property
+    def exists(self) -> bool:
+        return self.live.exists
+
+    def clear(self) -> None:
+        self.live.clear()
+
+
+class TaskValueHandle(ValueHandle[T], Generic[T]):
+    """One value for the whole task, whatever the key."""
+
+    __slots__ = ()
+
+    def _enter(self) -> Entry:
+        entry = self.seen = self.cells.entry(b"")
+        self.cells.enter(entry, self._journal)
+        return entry
+
+
+class ReducingHandle(Single, ReducingState[T], Generic[T]):
+    __slots__ = ()
+
+    def add(self, item: T) -> None:
+        known = self._get()
+        self.put(item if known is None else self._declaration.function(known, item))
+
+    @property
+    def value(self) -> T | None:
+        return self._get()  # type: ignore[no-any-return]
+
+
+class AggregatingHandle(Single, AggregatingState[Any, Any]):
+    __slots__ = ()
+
+    def add(self, item: Any) -> None:
+        function = self._declaration.function
+        known = self._get()
+        self.put(function.add(function.create() if known is None else known, item))
+
+    @property
+    def value(self) -> Any:
+        known = self._get()
+        return None if known is None else self._declaration.function.result(known)
+
+
+class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
+    __slots__ = ("_cells", "_declaration", "_decode", "_fits", "_journal")
+
+    seen: dict[bytes, Entry] | None
+
+    def __init__(self, declaration: StateDeclaration, cells: MapCells, journal: Journal) -> None:
+        self._declaration, self._cells, self._journal = declaration, cells, journal
+        self._decode = key_decoder(declaration.key_type)
+        self._fits = codec_for(declaration.key_type).check
+        self.seen = None
+
+    def move_to(self, move: Move) -> None:
+        self._cells = move(self._cells)
+        self.seen = None
+
+    def _enter(self, sub: bytes, stored: bytes | None = None) -> Entry:
+        seen = self.seen
+        if seen is None:
+            seen = self.seen = {}
+        entry = seen.get(sub)
+        if entry is None:
+            cells, key = self._cells, self._journal.key
+            entry = seen[sub] = cells.entry(key, sub) if stored is None else cells.adopt(key, sub, stored)
+            if not cells.plain:
+                cells.enter(entry, self._journal)
+        return entry
+
+    def _at(self, key: Any) -> Entry:
+        """The entry under a key of the handler's own."""
+        if type(key) is not self._declaration.key_type and not self._fits(key):
+            raise EncodeError(
+                f"map {self._declaration.name!r} has keys of {type_name(self._declaration.key_type)}, "
+                f"not {type(key).__name__}"
+            )
+        return self._enter(encode_key(key))
+
+    def _live(self) -> Iterator[Entry]:
+        for sub, stored in self._cells.subkeys(self._journal.key):
+            entry = self._enter(sub, stored)
+            if self._cells.present(entry):
+                yield entry
+
+    def __getitem__(self, key: K) -> V:
+        entry = self._at(key)
+        if entry.value is not ABSENT:
+            return entry.value  # type: ignore[no-any-return]
+        if self._cells.default is None:
+            raise KeyError(key)
+        return self._cells.missing(entry)  # type: ignore[no-any-return]
+
+    def get(self, key: K, default: Any = None) -> Any:
+        entry = self._at(key)
+        return entry.value if self._cells.present(entry) else default
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if value is None:
+            raise EncodeError(f"map {self._declaration.name!r} cannot hold None: remove the entry instead, with del")
+        if not self._cells.codec.check(value):
+            raise EncodeError(
+                f"map {self._declaration.name!r} holds {type_name(self._cells.codec.type)}, not {type(value).__name__}"
+            )
+        self._cells.assign(self._at(key), value, self._journal)
+
+    def __delitem__(self, key: K) -> None:
+        entry = self._at(key)
+        if not self._cells.present(entry):
+            raise KeyError(key)
+        self._cells.assign(entry, ABSENT, self._journal)
+
+    # As in a defaultdict, only `map[key]` gives the default.
+    def pop(self, key: K, default: Any = _NOTHING) -> Any:
+        entry = self._at(key)
+        if not self._cells.present(entry):
+            if default is _NOTHING:
+                raise KeyError(key)
+            return default
+        value = entry.value
+        self._cells.assign(entry, ABSENT, self._journal)
+        return value
+
+    def setdefault(self, key: K, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        return self._cells.present(self._at(key))
+
+    def __iter__(self) -> Iterator[K]:
+        return (self._decode(entry.sub) for entry in self._live())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._live())
+
+    def __bool__(self) -> bool:
+        return next(self._live(), None) is not None
+
+    def clear(self) -> None:
+        for entry in list(self._live()):
+            self._cells.assign(entry, ABSENT, self._journal)
+
+
+class ListHandle(StateHandle, ListState[T], Generic[T]):
+    """Items under growing indexes, and the bounds of those that are there."""
+
+    __slots__ = ("_bounds", "_items")
+
+    def __init__(self, items: MapHandle[bytes, T], bounds: ValueHandle[tuple[int, int]]) -> None:
+        self._items, self._bounds = items, bounds
+
+    @property
+    def parts(self) -> tuple[StateHandle, ...]:
+        return (self._items, self._bounds)
+
+    def move_to(self, move: Move) -> None:
+        self._items.move_to(move)
+        self._bounds.move_to(move)
+
+    def append(self, item: T) -> None:
+        start, end = self._bounds.value
+        self._items[_index(end)] = item
+        self._bounds.value = (start, end + 1)
+
+    def extend(self, items: Iterable[T]) -> None:
+        for item in items:
+            self.append(item)
+
+    def replace(self, items: Iterable[T]) -> None:
+        kept = list(items)
+        self.clear()
+        self.extend(kept)
+
+    def popleft(self) -> T:
+        start, end = self._bounds.value
+        for index in range(start, end):
+            sub = _index(index)
+            if sub in self._items:  # an item may have outlived its time
+                item: T = self._items.pop(sub)
+                if index + 1 == end:
+                    self._bounds.clear()
+                else:
+                    self._bounds.value = (index + 1, end)
+                return item
+        raise IndexError("popleft from an empty list")
+
+    def __iter__(self) -> Iterator[T]:
+        return (item for _, item in self._items.items())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> T:
+        return list(self)[index]
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def clear(self) -> None:
+        self._items.clear()
+        self._bounds.clear()
+
+
+def _refuse(error: EncodeError) -> None:
+    raise error
+
+
+def _index(number: int) -> bytes:
+    return number.to_bytes(8, "big")

@@ -1,0 +1,39 @@
+"""Changes that came after the moment which a snapshot shows: kept apart from it, and read over it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+__all__ = ("SnapshotOverlay", "merged")
+
+
+class SnapshotOverlay(dict[bytes, "bytes | None"]):
+    """By key, the newer value; None: it was removed. Ranges are found in a list that is sorted when it is asked for."""
+
+    _ordered: list[bytes] | None = None
+
+    def between(self, start: bytes, end: bytes) -> list[tuple[bytes, bytes | None]]:
+        ordered = self._ordered
+        if ordered is None or len(ordered) != len(self):  # keys are only ever added
+            ordered = self._ordered = sorted(self)
+        return [(key, self[key]) for key in ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]]
+
+
+def merged(
+    older: Iterator[tuple[bytes, bytes]], newer: list[tuple[bytes, bytes | None]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Both in order; where both have a key, the newer value counts."""
+    changes = iter(newer)
+    change = next(changes, None)
+    for key, value in older:
+        while change is not None and change[0] < key:
+            if change[1] is not None:
+                yield change[0], change[1]
+            change = next(changes, None)
+        if change is None or change[0] != key:
+            yield key, value
+    while change is not None:
+        if change[1] is not None:
+            yield change[0], change[1]
+        change = next(changes, None)

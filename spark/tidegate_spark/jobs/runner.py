@@ -1,0 +1,291 @@
+"""Running a job: a query for each output, and one for what is bad in its inputs."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate.faults import fault_point
+from tidegate_spark.columns import Bad
+from tidegate_spark.errors import JobFailedError, MissingJarsError, NoTableError
+from tidegate_spark.formats import DELTA, PARQUET, formats_of
+from tidegate_spark.jobs.contract import Job, Output, Source, Table, ToTopic
+from tidegate_spark.jobs.delta import DeltaWriter
+from tidegate_spark.jobs.error_reporting import Sink, reason, told_briefly
+from tidegate_spark.jobs.files import Files
+from tidegate_spark.jobs.paths import Places
+from tidegate_spark.jobs.table_commit import TableWriter
+from tidegate_spark.jobs.topics import records, send
+from tidegate_spark.session import has_class
+from tidegate_spark.tables import load_table
+from tidegate_spark.topics import FROM_TOPIC, stream_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+    from tidegate import App
+
+__all__ = ("Progress", "run_job")
+
+logger = logging.getLogger(__name__)
+
+_LOOK: Final = 0.2
+"""Seconds between looks at the queries."""
+_PASSING: Final = ("Python worker failed to connect back",)
+"""What goes by itself: Spark gives a Python process ten seconds to start, which a busy machine may not have."""
+_ATTEMPTS: Final = 5
+_STARTING: Final = threading.Lock()
+"""One query starts at a time, in all jobs together: each starts Python processes, which must be quick."""
+_BEGINNING: Final = ("Initializing", "Getting offsets")
+"""What a query says of itself until all that it needs is there."""
+_PATIENCE: Final = 60.0
+_WRITERS: Final[Mapping[str, type[TableWriter] | type[DeltaWriter]]] = {PARQUET: TableWriter, DELTA: DeltaWriter}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What a query has done with one micro-batch."""
+
+    job: str
+    output: str
+    batch: int
+    rows: int
+    """That it has read."""
+    seconds: float
+    watermark: str | None
+
+
+def run_job(
+    spark: SparkSession,
+    app: App,
+    job: Job,
+    *,
+    once: bool = False,
+    interval: str = "5 seconds",
+    flags: Mapping[str, Any] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run it until `stopping`, or, with `once`, until all that is there now is done. It goes on where it was.
+
+    A job that reads tables only is done once, or again after each interval."""
+    runner = _Runner(spark, app, job, flags)
+    if job.streams:
+        runner.stream(once, interval, progress or (lambda _: None), stopping)
+    else:
+        runner.batch(once, interval, progress or (lambda _: None), stopping)
+
+
+class _Runner:
+    def __init__(self, spark: SparkSession, app: App, job: Job, flags: Mapping[str, Any] | None) -> None:
+        self._spark, self._app, self._job, self._flags = spark, app, job, flags
+        self._places = Places.of(app, flags)
+        self._files = Files(spark, self._places.root)
+        for made in formats_of(job.formats):
+            if not has_class(spark, made.extension):
+                raise MissingJarsError(f"{made.name} tables")
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+    def stream(
+        self, once: bool, interval: str, progress: Callable[[Progress], None], stopping: Callable[[], bool]
+    ) -> None:
+        trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": interval}
+        outputs = [*self._results(), (self._job.quarantine, self._bad())]
+        started: dict[str, StreamingQuery] = {}
+        starts = {output.name: functools.partial(self._start, output, frame, trigger) for output, frame in outputs}
+        try:
+            for name, start in starts.items():
+                if stopping():
+                    return
+                started[name] = start()
+                self._passing_failures(started)  # no other is started after one that has failed
+            self._watch(started, starts, progress, stopping)
+        finally:
+            for query in started.values():
+                query.stop()
+
+    def _results(self) -> list[tuple[Output, DataFrame]]:
+        return self._job.results([self._frame(given) for given in self._job.inputs])
+
+    def _frame(self, given: Source | Table) -> DataFrame:
+        if isinstance(given, Table):
+            return load_table(self._spark, self._places, given.name)
+        watermark = FROM_TOPIC if given.watermark == "" else given.watermark
+        return self._stream(given, "drop", watermark)
+
+    def _stream(self, given: Source, bad: Bad, watermark: str | None) -> DataFrame:
+        return stream_topic(
+            self._spark,
+            self._app,
+            given.name,
+            bad=bad,
+            watermark=watermark,
+            schema=given.schema,
+            flags=self._flags,
+            options=dict(given.options),
+        )
+
+    def _bad(self) -> DataFrame:
+        """The records of all its topics that are not of their type, with why, where they were, and their bytes."""
+        frames = []
+        for given in self._job.sources:
+            kept = self._stream(given, "keep", None)
+            key = F.col("key").cast("string")
+            where = ("topic", "partition", "offset", "timestamp", key.alias("key"), "raw", "error", "run", "epoch")
+            frames.append(kept.where(F.col("error").isNotNull()).select(*where))
+        return functools.reduce(DataFrame.union, frames)
+
+    def _start(self, output: Output, frame: DataFrame, trigger: Mapping[str, Any]) -> StreamingQuery:
+        checkpoint = self._places.checkpoint(self._job.name, output.name)
+        keyed = isinstance(output, Table) and bool(output.keys)
+        try:
+            with _STARTING:
+                return _begun(self._writer(output, frame, checkpoint, keyed=keyed).trigger(**trigger).start())
+        except (PySparkException, Py4JJavaError) as failure:
+            raise JobFailedError(self._job.name, output.name, reason(failure)) from failure
+
+    def _writer(self, output: Output, frame: DataFrame, checkpoint: str, *, keyed: bool) -> DataStreamWriter:
+        return (
+            frame.writeStream.queryName(f"{self._job.name}.{output.name}")
+            .outputMode("update" if keyed else "append")
+            .option("checkpointLocation", checkpoint)
+            .foreachBatch(told_briefly(self._sink(output, checkpoint)))
+        )
+
+    def _sink(self, output: Output, checkpoint: str) -> Sink:
+        if isinstance(output, ToTopic):
+            return lambda frame, _batch: self._send(frame, output)
+        writer = self._table_writer(output)
+        identity = f"{checkpoint}/metadata"
+
+        def commit(frame: DataFrame, batch: int) -> None:
+            # The table will have this batch for good. So what the batch was, Spark must know for good, too.
+            self._files.sync([identity, f"{checkpoint}/offsets/{batch}"], self._places.root)
+            writer.commit(frame, batch, self._files.read_json(identity)["id"])
+
+        return commit
+
+    def _send(self, frame: DataFrame, output: ToTopic) -> None:
+        send(records(frame, self._job.name, output), self._app, self._flags, output.name)
+        fault_point("topic.sent")
+
+    def _table_writer(self, table: Table) -> TableWriter | DeltaWriter:
+        return _WRITERS[table.format](self._files, table, self._places.table(table.name))
+
+    def _watch(
+        self,
+        queries: dict[str, StreamingQuery],
+        starts: Mapping[str, Callable[[], StreamingQuery]],
+        progress: Callable[[Progress], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        seen: dict[str, int] = {}
+        failures: Counter[str] = Counter()
+        while True:
+            active = any(query.isActive for query in queries.values())
+            for query in queries.values():
+                self._tell(query, seen, progress)
+            for name, failure in self._passing_failures(queries).items():
+                failures[name] += 1
+                if failures[name] >= _ATTEMPTS:
+                    raise self._failed(name, failure)
+                queries[name], active = starts[name](), True
+            if not active or stopping():
+                return
+            time.sleep(_LOOK)
+
+    def _passing_failures(self, queries: Mapping[str, StreamingQuery]) -> dict[str, PySparkException]:
+        """Of queries that may be started again. JobFailedError: one has failed for good."""
+        failures = {name: failure for name, query in queries.items() if (failure := query.exception()) is not None}
+        for name, failure in failures.items():
+            if not any(passing in str(failure) for passing in _PASSING):
+                raise self._failed(name, failure)
+        return failures
+
+    def _failed(self, output: str, failure: PySparkException) -> JobFailedError:
+        error = JobFailedError(self._job.name, output, reason(failure))
+        error.__cause__ = failure
+        return error
+
+    def _tell(self, query: StreamingQuery, seen: dict[str, int], progress: Callable[[Progress], None]) -> None:
+        for report in query.recentProgress:
+            entry = report if isinstance(report, dict) else json.loads(report.json)
+            if entry["batchId"] <= seen.get(query.name, -1) or not entry["numInputRows"]:
+                continue
+            seen[query.name] = entry["batchId"]
+            progress(
+                Progress(
+                    job=self._job.name,
+                    output=query.name.partition(".")[2],
+                    batch=entry["batchId"],
+                    rows=entry["numInputRows"],
+                    seconds=entry["durationMs"].get("triggerExecution", 0) / 1000,
+                    watermark=entry.get("eventTime", {}).get("watermark"),
+                )
+            )
+
+    # -- at once -----------------------------------------------------------------------------------------------------
+    def batch(
+        self, once: bool, interval: str, progress: Callable[[Progress], None], stopping: Callable[[], bool]
+    ) -> None:
+        """Replace what the outputs hold by what follows from the tables as they are now. A table that is not there yet
+        may come: with `once` it is an error, otherwise a reason to look again."""
+        for number in itertools.count():
+            try:
+                self._replace_all(number, progress)
+            except NoTableError as error:
+                if once:
+                    raise
+                logger.info("job %s waits: %s", self._job.name, error)
+            if once or _wait(_seconds(interval), stopping):
+                return
+
+    def _replace_all(self, number: int, progress: Callable[[Progress], None]) -> None:
+        for output, frame in self._results():
+            began = time.monotonic()
+            self._replace(output, frame)
+            seconds = time.monotonic() - began
+            progress(
+                Progress(job=self._job.name, output=output.name, batch=number, rows=0, seconds=seconds, watermark=None)
+            )
+
+    def _replace(self, output: Output, frame: DataFrame) -> None:
+        if isinstance(output, ToTopic):
+            self._send(frame, output)
+        else:
+            self._table_writer(output).replace(frame)
+
+
+def _begun(query: StreamingQuery) -> StreamingQuery:
+    deadline = time.monotonic() + _PATIENCE
+    while query.isActive and query.status["message"].startswith(_BEGINNING) and time.monotonic() < deadline:
+        time.sleep(_LOOK / 4)
+    return query
+
+
+def _wait(seconds: float, stopping: Callable[[], bool]) -> bool:
+    """Whether it is to stop."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if stopping():
+            return True
+        time.sleep(_LOOK)
+    return False
+
+
+def _seconds(interval: str) -> float:
+    amount, _, unit = interval.partition(" ")
+    return float(amount) * {"s": 1, "m": 60, "h": 3600}.get(unit[:1] or "s", 1)

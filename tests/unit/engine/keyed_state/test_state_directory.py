@@ -1,0 +1,47 @@
+"""Where tasks keep their stores."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.settings import Settings
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """As if somebody had put one more file there, so often."""
+    remove, left = shutil.rmtree, iter(range(times))
+
+    def rmtree(path: Path, *arguments: Any, **options: Any) -> None:
+        if next(left, None) is not None:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+        remove(path, *arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+
+
+def some_stores(directory: Path) -> StateDirectory:
+    stores = StateDirectory(directory, Settings())
+    stores.open("service", 0, buffered=10).close()
+    return stores
+
+
+def test_all_is_destroyed_although_a_download_puts_one_more_file_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = some_stores(tmp_path / "stores")
+    failing(monkeypatch, 2)
+    stores.destroy_all()
+    assert not (tmp_path / "stores").exists()
+
+
+def test_what_cannot_be_destroyed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = some_stores(tmp_path / "stores")
+    failing(monkeypatch, 1_000)
+    with pytest.raises(OSError, match="not empty"):
+        stores.destroy_all()

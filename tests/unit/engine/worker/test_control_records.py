@@ -1,0 +1,31 @@
+"""Records on the control topic: whose they are is in their key, and they can be taken back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.engine.worker.control_records import ControlRecords
+
+
+class Said(msgspec.Struct):
+    what: str
+
+
+notices = ControlRecords(b"tidegate/said/", Said)
+
+
+def test_what_was_said_comes_back_with_the_name_of_who_said_it() -> None:
+    key, value, timestamp, headers = notices.record("task.0", Said("hello"), 7)
+
+    assert (key, timestamp, headers) == (b"tidegate/said/task.0", 7, ())
+    assert key == notices.key("task.0")
+    assert notices.name(key or b"") == "task.0"
+    assert notices.decode(value or b"") == Said("hello")
+
+
+def test_none_takes_it_back() -> None:
+    assert notices.record("task.0", None, 7)[:2] == (notices.key("task.0"), None)
+
+
+def test_keys_of_another_kind_have_no_name() -> None:
+    assert [notices.name(key) for key in (b"", b"task.0", b"tidegate/run", b"tidegate/said")] == [None] * 4

@@ -1,0 +1,62 @@
+"""What is emitted and older than its topic keeps it: told, once for each topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate import App, Context, EventTime
+from tidegate.testing import AppHarness
+from tidegate.testing.memory_log import MemoryLog
+
+DAY_MS = 24 * 3_600_000
+
+
+def make_app(**options: float) -> App:
+    app = App("history", partitions=2, time=EventTime("at"))
+    events = app.topic("events", value_type=dict, key="id")
+    late, recent = app.topic("late", value_type=dict, **options), app.topic("kept", value_type=dict, retention=0)
+
+    @app.process(events, to=[late, recent])
+    async def pass_on(ctx: Context, event: dict[str, int]) -> None:
+        ctx.emit(event, to=late)
+        ctx.emit(event, to=recent)
+
+    return app
+
+
+def send(harness: AppHarness, *, days: float) -> None:
+    now = harness.clock.now()
+    harness.send_many("events", [{"id": n, "at": round(now - days * DAY_MS)} for n in range(10)])
+
+
+@pytest.fixture(autouse=True)
+def _as_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryLog, "ages_by_timestamp", True)
+
+
+def test_it_is_told_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    with AppHarness(make_app()) as harness:
+        send(harness, days=30)
+        send(harness, days=30)
+    (told,) = [record.getMessage() for record in caplog.records if "days old" in record.getMessage()]
+    assert "pass_on emits to late what is 30.0 days old" in told
+    assert "for 7 days" in told
+    assert "retention=0" in told
+
+
+@pytest.mark.parametrize(("days", "options"), [(6.9, {}), (30, {"retention": 31 * 86_400}), (30, {"retention": 0})])
+def test_what_is_kept_long_enough_is_not_spoken_of(
+    days: float, options: dict[str, float], caplog: pytest.LogCaptureFixture
+) -> None:
+    with AppHarness(make_app(**options)) as harness:
+        send(harness, days=days)
+    assert "days old" not in caplog.text
+
+
+def test_where_it_counts_when_records_were_appended_their_own_time_does_not_matter(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryLog, "ages_by_timestamp", False)
+    with AppHarness(make_app()) as harness:
+        send(harness, days=30)
+    assert "days old" not in caplog.text

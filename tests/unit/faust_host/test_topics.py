@@ -1,0 +1,145 @@
+"""A topic that services and agents share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import faust
+import msgspec
+import pytest
+from faust.exceptions import KeyDecodeError, ValueDecodeError
+from faust.topics import Topic as FaustTopic
+from faust.types import Message
+
+from tidegate import App, Context
+from tidegate.errors import DefinitionError, EncodeError, LogUnavailableError, UsageError
+from tidegate.faust_host.topics import Topic
+
+
+class Event(msgspec.Struct):
+    name: str
+
+
+async def nothing(ctx: Context, event: Any) -> None: ...
+
+
+def message(value: bytes | None, key: bytes | None = b"k") -> Message:
+    return Message("t", 0, 0, 0.0, 0, {}, key, value, None)
+
+
+def topic(**options: Any) -> Topic:
+    made: Topic = App("app").topic("t", **{"value_type": Event, "key": "name", **options})
+    return made
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+async def test_agents_read_keys_and_values_as_services_do() -> None:
+    event = await topic(key_type=int).decode(message(b'{"name": "x"}', b"5"))
+    assert (event.key, event.value) == (5, Event("x"))
+    assert (await topic().decode(message(None, None))).value is None
+
+
+async def test_what_is_not_of_the_declared_type_is_an_error_of_fausts() -> None:
+    with pytest.raises(ValueDecodeError, match="Event"):
+        await topic().decode(message(b'{"name": 5}'), propagate=True)
+    with pytest.raises(KeyDecodeError, match="key"):
+        await topic(key_type=int).decode(message(b'{"name": "x"}', b"five"), propagate=True)
+
+
+async def test_clones_are_the_same_topic_and_derived_ones_are_fausts() -> None:
+    original = topic()
+    clone = original.clone(is_iterator=True)
+    assert isinstance(clone, Topic)
+    assert clone.definition is original.definition
+    derived = original.derive(suffix="-repartition", internal=True)
+    assert type(derived) is FaustTopic
+    assert derived.get_topic_name() == "t-repartition"
+    assert (await derived.decode(message(b'{"name": "x"}'))).value == Event("x")
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def written(topic: Topic, **options: Any) -> Any:
+    return topic.as_future_message(**options).message
+
+
+async def test_faust_writes_keys_and_values_as_services_do() -> None:
+    record = written(topic(), value=Event("x"))
+    assert (record.key, record.value) == (b"x", b'{"name":"x"}')
+    assert written(topic(), key="other", value=Event("x")).key == b"other"
+    with pytest.raises(EncodeError, match="expected a value of type Event"):
+        written(topic(), value="x")
+
+
+async def test_bytes_are_passed_on_as_they_are() -> None:
+    record = written(topic(), key=b"k", value=b'{"name": "raw"}')
+    assert (record.key, record.value) == (b"k", b'{"name": "raw"}')
+    assert written(topic(), value=b"{}").key is None  # nobody has looked into it
+    assert written(topic(value_type=bytes, key=lambda raw: raw[:1]), value=b"abc").key == b"a"
+
+
+async def test_a_topic_without_a_type_takes_what_faust_takes() -> None:
+    class Thing(faust.Record):
+        n: int
+
+    record = written(topic(value_type=None, key=None), key="k", value=Thing(n=5))
+    assert msgspec.json.decode(record.value)["n"] == 5
+
+
+@pytest.mark.parametrize("when", [1_700_000_000_500, 1_700_000_000.5, datetime.fromtimestamp(1_700_000_000.5, UTC)])
+async def test_times_are_milliseconds_or_moments_or_fausts_seconds(when: Any) -> None:
+    assert written(topic(), value=Event("x"), timestamp=when).timestamp == 1_700_000_000.5
+
+
+async def test_a_record_that_is_passed_on_does_not_name_the_task_that_sent_it() -> None:
+    given = [("tidegate", b"app/1/task.0/0"), ("tidegate-origin", b"t/0/5"), ("mine", b"1")]
+    assert written(topic(), value=Event("x"), headers=given).headers == {"mine": b"1"}
+    assert written(topic(), value=Event("x"), headers=dict(given)).headers == {"mine": b"1"}
+
+
+async def test_what_only_faust_can_do_needs_a_broker() -> None:
+    with pytest.raises(UsageError, match="partition: only Faust"):
+        await topic().send(value=Event("x"), partition=0)
+    with pytest.raises(LogUnavailableError, match="not running"):
+        await topic().send(value=Event("x"), partition=None, force=False)
+
+
+# -- declaring ---------------------------------------------------------------------------------------------------------
+
+
+def test_topics_with_options_of_fausts_are_for_agents_only() -> None:
+    app = App("app")
+    alone: list[Any] = [app.topic("a", value_serializer="raw"), app.topic("b", "c"), app.topic(pattern="x.*")]
+    for made in alone:
+        assert not isinstance(made, Topic)
+        with pytest.raises(DefinitionError, match="Faust's alone"):
+            app.process(made)(nothing)
+        with pytest.raises(DefinitionError, match="Faust's alone"):
+            app.process(app.topic(f"in-{id(made)}"), to=made)(nothing)
+    assert all(name.startswith("in-") for name in app.declared_topics)
+
+
+def test_an_agent_that_names_a_declared_topic_gets_it() -> None:
+    app = App("app")
+
+    @app.agent("t")
+    async def by_name(stream: Any) -> None: ...
+
+    @app.agent("u")
+    async def unknown(stream: Any) -> None: ...
+
+    declared = app.topic("t", value_type=Event)
+
+    assert by_name.channel is declared
+    assert type(unknown.channel) is FaustTopic
+
+
+async def test_sending_by_name_finds_a_declared_topic() -> None:
+    app = App("app")
+    app.topic("t", value_type=Event)
+    with pytest.raises(LogUnavailableError, match="sent to 't'"):
+        await app.send("t", "k", Event("x"))

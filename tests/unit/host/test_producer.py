@@ -1,0 +1,147 @@
+"""What is sent from outside of services keeps its order, shares writers, and fails clearly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from tidegate.errors import FencedError, LogUnavailableError, RecordTooLargeError
+from tidegate.host.producer import TopicProducer
+from tidegate.logs.base import NewRecord, Records, TopicPartition, TopicSpec
+from tidegate.testing import MemoryLog
+
+ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Writer:
+    """Takes its time, and fails when it is told to."""
+
+    def __init__(self, log: SlowLog, transactional_id: str | None) -> None:
+        self._log, self._id = log, transactional_id
+
+    async def append(self, records: Records, then: object = None) -> Mapping[TopicPartition, int]:
+        self._log.appends.append(sum(map(len, records.values())))
+        await self._log.open.wait()
+        if self._log.failures:
+            raise self._log.failures.pop()
+        return await (await self._log.memory.writer(self._id)).append(records)
+
+    async def close(self) -> None:
+        self._log.closed += 1
+
+
+class SlowLog(MemoryLog):
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = MemoryLog(max_record_bytes=1000)
+        self.open = asyncio.Event()
+        self.appends: list[int] = []
+        self.failures: list[Exception] = []
+        self.opened: list[str | None] = []
+        self.closed = 0
+
+    async def writer(self, transactional_id: str | None = None) -> Writer:  # type: ignore[override]
+        self.opened.append(transactional_id)
+        return Writer(self, transactional_id)
+
+    async def values(self, source: TopicPartition) -> list[bytes | None]:
+        reader = self.memory.reader()
+        reader.assign({source: 0})
+        return [record.value for batch in await reader.read() for record in batch.records]
+
+
+@pytest.fixture
+async def log() -> SlowLog:
+    made = SlowLog()
+    await made.memory.create([TopicSpec(name="t", partitions=2)])
+    return made
+
+
+def record(number: int, size: int = 1) -> NewRecord:
+    return b"k", str(number).encode().rjust(size, b" "), 0, ()
+
+
+async def test_what_comes_while_something_is_on_its_way_goes_together_and_in_order(log: SlowLog) -> None:
+    outbox = TopicProducer(log, "app")
+    sends = [asyncio.create_task(outbox.send(ONE, record(number))) for number in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    sends += [asyncio.create_task(outbox.send(ONE, record(number))) for number in range(50, 100)]
+    await asyncio.sleep(0)
+    log.open.set()
+    positions = await asyncio.gather(*sends)
+
+    assert [int(value or b"") for value in await log.values(ONE)] == list(range(100))
+    assert log.appends == [50, 50]
+    assert log.opened == [None]
+    assert positions[0] >= 1
+    assert positions[99] > 99
+    await outbox.close()
+    assert log.closed == 1
+
+
+async def test_one_that_is_refused_does_not_take_the_others_with_it(log: SlowLog) -> None:
+    log.open.set()
+    outbox = TopicProducer(log, "app")
+
+    sizes = [1, 1, 5000, 1]
+    sent = [outbox.send(ONE, record(number, size)) for number, size in enumerate(sizes)]
+    outcomes = await asyncio.gather(*sent, outbox.send(TWO, record(7)), return_exceptions=True)
+
+    assert [isinstance(outcome, RecordTooLargeError) for outcome in outcomes] == [False, False, True, False, False]
+    assert [int(value or b"") for value in await log.values(ONE)] == [0, 1, 3]
+    assert [int(value or b"") for value in await log.values(TWO)] == [7]
+    await outbox.close()
+
+
+async def test_after_an_error_there_is_another_writer(log: SlowLog) -> None:
+    log.open.set()
+    outbox = TopicProducer(log, "app")
+    log.failures.append(LogUnavailableError("nobody answers"))
+
+    with pytest.raises(LogUnavailableError, match=r"nobody answers\. Whether what was sent is in the log is not known"):
+        await outbox.send(ONE, record(1))
+    await outbox.send(ONE, record(2))
+
+    assert log.opened == [None, None]
+    await outbox.close()
+
+
+async def test_many_go_through_one_writer_with_an_id_of_its_own(log: SlowLog) -> None:
+    log.open.set()
+    outbox, another = TopicProducer(log, "app"), TopicProducer(log, "app")
+    ends = await outbox.send_together({ONE: [record(1), record(2)], TWO: [record(3)]})
+    await another.send_together({ONE: [record(4)]})
+    assert set(ends) == {ONE, TWO}
+
+    log.failures.append(LogUnavailableError("nobody answers"))
+    with pytest.raises(LogUnavailableError, match="together, or not at all"):
+        await outbox.send_together({ONE: [record(5)]})
+    log.failures.append(FencedError("x"))
+    with pytest.raises(FencedError):
+        await outbox.send_together({ONE: [record(5)]})
+    await outbox.send_together({ONE: [record(6)]})
+
+    first, second, *again = log.opened
+    assert first is not None
+    assert first.startswith("app.send.")
+    assert second != first
+    assert again == [first, first]
+
+
+async def test_what_is_not_sent_when_the_app_stops_fails(log: SlowLog) -> None:
+    outbox = TopicProducer(log, "app")
+    under_way = asyncio.create_task(outbox.send(ONE, record(1)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(outbox.send(ONE, record(2)))
+    await asyncio.sleep(0)
+
+    await outbox.close()
+
+    with pytest.raises(LogUnavailableError, match="whether this was sent is not known"):
+        await under_way
+    with pytest.raises(LogUnavailableError, match="stopped before this was sent"):
+        await waiting

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from aiokafka import errors
+
+from tidegate.errors import LogError, LogUnavailableError
+from tidegate.logs.kafka.broker_errors import RetryBudget, error_of, is_passing, translated
+
+
+def test_no_code_is_no_error() -> None:
+    assert error_of(0, "a[0]") is None
+
+
+@pytest.mark.parametrize("code", [-1, 5, 6, 7, 14, 15, 16, 19, 51, 56, 78])
+def test_codes_that_pass(code: int) -> None:
+    error = error_of(code, "a[0]")
+    assert error is not None
+    assert is_passing(error)
+    assert isinstance(translated(error, "asking"), LogUnavailableError)
+
+
+@pytest.mark.parametrize("code", [1, 10, 32, 47, 87, 9999])
+def test_codes_that_stay(code: int) -> None:
+    error = error_of(code, "a[0]")
+    assert error is not None
+    assert not is_passing(error)
+
+
+def test_an_unknown_code_is_shown() -> None:
+    assert "9999" in str(error_of(9999, "a[0]"))
+
+
+@pytest.mark.parametrize("code", [45, 48, 49, 59])
+def test_a_writer_that_the_brokers_have_forgotten_may_be_replaced(code: int) -> None:
+    error = error_of(code, "a[0]")
+    assert error is not None
+    assert isinstance(translated(error, "appending"), LogUnavailableError)
+
+
+def test_what_is_forbidden_names_the_acls() -> None:
+    error = translated(errors.TopicAuthorizationFailedError("secret"), "appending")
+    assert isinstance(error, LogError)
+    assert "ACLs" in str(error)
+
+
+async def test_patience_waits_for_what_passes_and_then_gives_up_with_what_it_was_for() -> None:
+    patience = RetryBudget(0.05, "asking somebody")
+    turns = 0
+
+    async def ask() -> None:
+        nonlocal turns
+        while True:
+            await patience.bear(errors.RequestTimedOutError())
+            turns += 1
+
+    with pytest.raises(LogUnavailableError, match="asking somebody: no success"):
+        await ask()
+    assert turns >= 3
+
+
+async def test_patience_does_not_wait_for_what_stays() -> None:
+    with pytest.raises(LogError):
+        await RetryBudget(60, "asking").bear(errors.MessageSizeTooLargeError())
+
+
+async def test_nothing_in_patience_takes_longer() -> None:
+    patience = RetryBudget(0.02, "asking")
+    with pytest.raises(LogUnavailableError):
+        async with patience.limited():
+            await asyncio.sleep(60)
+
+
+async def test_a_timeout_of_somebody_else_stays_one() -> None:
+    with pytest.raises(TimeoutError):
+        async with RetryBudget(60, "asking").limited():
+            raise TimeoutError

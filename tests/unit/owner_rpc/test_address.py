@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tidegate.owner_rpc import address
+from tidegate.owner_rpc.address import Address, announce, bind, read_address, withdraw
+
+
+def mode(path: Path | str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.fixture
+def near(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory whose path is short enough for a socket."""
+    directory = tmp_path_factory.mktemp("d")
+    monkeypatch.setattr(address, "LONGEST", len(str(directory)) + 30)
+    return directory
+
+
+def test_the_socket_is_in_the_directory_and_for_its_user_only(near: Path) -> None:
+    with bind(near) as bound:
+        announced = announce(near, bound)
+
+        assert Path(announced.socket) == near / "control.sock"
+        assert (mode(near / "control.sock"), mode(near / "control.json")) == (0o600, 0o600)
+        assert read_address(near) == announced
+        assert announced.pid == os.getpid()
+
+
+def test_where_the_path_is_too_long_the_socket_is_in_a_private_directory(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    with bind(deep) as bound:
+        announced = announce(deep, bound)
+        private = Path(announced.socket).parent
+
+        assert private != deep
+        assert len(announced.socket) < 100
+        assert mode(private) == 0o700
+        withdraw(deep)
+
+    assert not private.exists()
+    assert read_address(deep) is None
+
+
+def test_what_a_killed_owner_left_behind_is_replaced(near: Path) -> None:
+    with bind(near) as killed:
+        announce(near, killed)
+    with bind(near) as bound:
+        announce(near, bound)
+
+        assert stat.S_ISSOCK(os.lstat(near / "control.sock").st_mode)
+
+
+def test_nothing_is_removed_that_is_no_socket_of_ours(near: Path) -> None:
+    precious = near / "control.sock"
+    precious.write_text("not a socket")
+    other = near / "other"
+    other.write_text("precious")
+    for path in (precious, other):
+        (near / "control.json").write_bytes(
+            b'{"pid": 1, "socket": "%s", "started": 1, "command": "x"}' % str(path).encode()
+        )
+        withdraw(near)
+        assert path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": "x"}'])
+def test_a_file_that_cannot_be_read_is_no_address(near: Path, content: bytes) -> None:
+    (near / "control.json").write_bytes(content)
+
+    assert read_address(near) is None
+
+
+def test_an_address_says_who_it_is() -> None:
+    assert str(Address(pid=7, socket="s", started=1, command="tidegate worker x")) == "process 7 (tidegate worker x)"

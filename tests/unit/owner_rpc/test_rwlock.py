@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import asyncio
+
+from tidegate.owner_rpc.rwlock import RWLock
+
+
+async def test_many_pass_together() -> None:
+    gate = RWLock()
+    async with gate.together(), gate.together():
+        pass
+
+
+async def test_who_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out() -> None:
+    gate = RWLock()
+    seen: list[str] = []
+
+    async def alone() -> None:
+        async with gate.alone():
+            seen.append("alone")
+            await asyncio.sleep(0)
+            seen.append("still alone")
+
+    async def late() -> None:
+        async with gate.together():
+            seen.append("late")
+
+    async with gate.together():
+        waiting = asyncio.create_task(alone())
+        await asyncio.sleep(0)
+        behind = asyncio.create_task(late())
+        await asyncio.sleep(0)
+        seen.append("first")
+    await asyncio.gather(waiting, behind)
+
+    assert seen == ["first", "alone", "still alone", "late"]
+
+
+async def test_a_failure_inside_opens_the_gate() -> None:
+    gate = RWLock()
+    for enter in (gate.alone, gate.together):
+        try:
+            async with enter():
+                raise RuntimeError
+        except RuntimeError:
+            pass
+    async with asyncio.timeout(1), gate.alone():
+        pass
