@@ -19,14 +19,14 @@ import click
 import uvloop
 from rich.console import Console
 
-from benchmarks.cluster import Cluster
-from benchmarks.embedded_matrix import embedded_section, embedded_table
 from benchmarks.matrix import Matrix, Plan
-from benchmarks.measure import Bench, Result
+from benchmarks.measuring.cluster import Cluster
+from benchmarks.measuring.throughput import Bench, Result
 from benchmarks.peers.catalog import ROWS, Row, choose
-from benchmarks.publish import publish
-from benchmarks.report import problems, terminal
-from benchmarks.summary import disturbance, lines_of, ratios_of, section_of
+from benchmarks.reports.embedded_section import embedded_section, embedded_table
+from benchmarks.reports.publish import publish
+from benchmarks.reports.summary import disturbance, lines_of, ratios_of, section_of
+from benchmarks.reports.tables import problems, terminal
 from tidegate_app.kafka.broker import Broker
 
 __all__ = ("main",)

@@ -41,8 +41,8 @@ from typing import Annotated, Any
 import psutil
 import uvloop
 
-from benchmarks.holding import COMMIT, HANDLE, OF_CHECKPOINTS, Holding, measured
-from benchmarks.windows import after, between, order
+from benchmarks.measuring.loop_holds import COMMIT, HANDLE, OF_CHECKPOINTS, Holding, measured
+from benchmarks.measuring.paired_windows import after, between, order
 from tidegate import App, Context, Default, ValueState
 from tidegate.host.host import Host
 from tidegate.keys import partition_of

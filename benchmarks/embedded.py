@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 import uvloop
 
-from benchmarks.workload import app, bare_loop
+from benchmarks.workloads.embedded_likes import app, bare_loop
 from benchmarks.workloads.events import likes_of
 from tidegate.engine.topology.plan import Plan
 from tidegate.host.host import open_log

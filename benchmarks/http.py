@@ -26,7 +26,7 @@ import psutil
 import uvloop
 
 from benchmarks.embedded import fill
-from benchmarks.workload import app
+from benchmarks.workloads.embedded_likes import app
 from tidegate_app.api_server import open_api
 
 KEYS = 100_000

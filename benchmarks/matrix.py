@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.latency import PACE, latency
-from benchmarks.measure import Bench, Result, throughput
+from benchmarks.measuring.latency import PACE, latency
+from benchmarks.measuring.throughput import Bench, Result, throughput
 from benchmarks.peers.catalog import Row
 from benchmarks.peers.setup import SetupError
 from benchmarks.workloads.ads import Ads

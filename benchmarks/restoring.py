@@ -29,8 +29,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cluster import Cluster
-from benchmarks.process import Process, running
+from benchmarks.measuring.cluster import Cluster
+from benchmarks.measuring.process import Process, running
 from benchmarks.workloads.events import likes_of
 from tidegate_app.kafka.broker import Broker
 

@@ -58,7 +58,7 @@ def _tidegate(row: Row) -> Command:
 
 
 def _bare(row: Row) -> Command:
-    return [sys.executable, "-m", "benchmarks.bare_loop"]
+    return [sys.executable, "-m", "benchmarks.floors.kafka_loop"]
 
 
 def _python(peer: str) -> Callable[[Row], Command]:

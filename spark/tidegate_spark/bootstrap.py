@@ -32,7 +32,7 @@ from tidegate.interop import (
     write_manifest,
     write_task,
 )
-from tidegate_spark.async_bridge import waited
+from tidegate_spark.reading.async_bridge import waited
 
 if TYPE_CHECKING:
     from tidegate import App

@@ -17,9 +17,9 @@ from tidegate.interop import open_uri
 from tidegate_spark.errors import NoTableError
 from tidegate_spark.jobs.contract import FunctionJob, Job, Source, Table, ToTopic
 from tidegate_spark.jobs.paths import Places
-from tidegate_spark.savepoints import read_state
-from tidegate_spark.tables import load_table, table_names
-from tidegate_spark.topics import read_topic
+from tidegate_spark.reading.savepoints import read_state
+from tidegate_spark.reading.tables import load_table, table_names
+from tidegate_spark.reading.topics import read_topic
 
 if TYPE_CHECKING:
     from tidegate import App

@@ -23,7 +23,7 @@ __all__ = ("Running", "describe_jobs", "job_jars", "job_status", "jobs_of", "par
 def jobs_of(target: str, names: Iterable[str] = ()) -> list[Job]:
     """Those that are named, or all that the module holds."""
     from tidegate_spark.jobs.contract import find_jobs
-    from tidegate_spark.session import check_installed
+    from tidegate_spark.session.spark_session import check_installed
 
     check_installed()
     found = find_jobs(load_module(target))
@@ -60,8 +60,8 @@ def job_jars(target: str, names: Iterable[str], flags: Mapping[str, Any]) -> lis
     """What Spark needs for these jobs besides its own, fetched if it is not here yet."""
     from importlib.metadata import version
 
-    from tidegate_spark.formats import formats_of
-    from tidegate_spark.jars import needed_jars
+    from tidegate_spark.session.jars import needed_jars
+    from tidegate_spark.session.table_formats import formats_of
 
     settings = load_app(target).define().resolve(flags).settings
     kafka = settings.broker.startswith("kafka://")
@@ -105,7 +105,7 @@ class Running:
 
     def run(self, *, once: bool, interval: str, jars: str | None, conf: Iterable[str]) -> None:
         """Streams side by side; what reads tables, in the order of their declaration, after them."""
-        from tidegate_spark.session import session
+        from tidegate_spark.session.spark_session import session
 
         settings = self._app.define().resolve(self._flags).settings
         with until_told(self._stopping), session(

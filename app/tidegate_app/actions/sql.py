@@ -18,7 +18,7 @@ class Querying:
     """One query, answered or followed."""
 
     def __init__(self, target: str, flags: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        from tidegate_spark.session import check_installed
+        from tidegate_spark.session.spark_session import check_installed
 
         check_installed()
         if options["stream"] != bool(options["to"]):
@@ -26,9 +26,9 @@ class Querying:
         self._app, self._flags, self._options = load_app(target), flags, options
 
     def run(self, query: str) -> None:
-        from tidegate_spark.formats import formats_in
         from tidegate_spark.jobs.paths import Places
-        from tidegate_spark.session import session
+        from tidegate_spark.session.spark_session import session
+        from tidegate_spark.session.table_formats import formats_in
 
         settings = self._app.define().resolve(self._flags).settings
         jars = self._options["jars"]

@@ -27,7 +27,7 @@ def command(app: str, as_json: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from tidegate_app.actions.listing import event_time, list_services
+    from tidegate_app.actions.services import event_time, list_services
     from tidegate_app.app_loader import load_app
     from tidegate_app.output import note, print_json, print_table
 

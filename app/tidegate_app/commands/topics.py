@@ -27,7 +27,7 @@ def command(app: str, internal: bool, as_json: bool, **options: Any) -> None:
     """
     import asyncio
 
-    from tidegate_app.actions.listing import list_topics
+    from tidegate_app.actions.topics import list_topics
     from tidegate_app.app_loader import load_app
     from tidegate_app.output import print_json, print_table
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tidegate_spark.errors import JobDefinitionError
-from tidegate_spark.formats import PARQUET, formats_of
+from tidegate_spark.session.table_formats import PARQUET, formats_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,9 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.faults import fault_point
-from tidegate_spark.columns import Bad
 from tidegate_spark.errors import JobFailedError, MissingJarsError, NoTableError
-from tidegate_spark.formats import DELTA, PARQUET, formats_of
 from tidegate_spark.jobs.contract import Job, Output, Source, Table, ToTopic
 from tidegate_spark.jobs.delta import DeltaWriter
 from tidegate_spark.jobs.error_reporting import Sink, reason, told_briefly
@@ -29,9 +27,11 @@ from tidegate_spark.jobs.files import Files
 from tidegate_spark.jobs.paths import Places
 from tidegate_spark.jobs.table_commit import TableWriter
 from tidegate_spark.jobs.topics import records, send
-from tidegate_spark.session import has_class
-from tidegate_spark.tables import load_table
-from tidegate_spark.topics import FROM_TOPIC, stream_topic
+from tidegate_spark.reading.tables import load_table
+from tidegate_spark.reading.topics import FROM_TOPIC, stream_topic
+from tidegate_spark.session.spark_session import has_class
+from tidegate_spark.session.table_formats import DELTA, PARQUET, formats_of
+from tidegate_spark.types.record_columns import Bad
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate.interop import addresses_of, append_records, on_kafka
 from tidegate_spark.errors import JobDefinitionError
 from tidegate_spark.jobs.contract import ToTopic
-from tidegate_spark.security import connection_options
+from tidegate_spark.reading.kafka_options import connection_options
 
 if TYPE_CHECKING:
     from tidegate import App

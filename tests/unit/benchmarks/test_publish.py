@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.measure import Result
-from benchmarks.publish import publish
+from benchmarks.measuring.throughput import Result
+from benchmarks.reports.publish import publish
 
 PAGE = "before\n\n<!-- bench:start -->\nold figures\n<!-- bench:end -->\n\nafter\n"
 

@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.measure import Result
+from benchmarks.measuring.throughput import Result
 from benchmarks.peers.catalog import QUICK, ROWS, choose
-from benchmarks.picture import bars
-from benchmarks.report import details, overview
-from benchmarks.summary import RATIOS, lines_of, ratios_of
+from benchmarks.reports.chart import bars
+from benchmarks.reports.summary import RATIOS, lines_of, ratios_of
+from benchmarks.reports.tables import details, overview
 
 
 def section(*results: Result) -> dict[str, Any]:

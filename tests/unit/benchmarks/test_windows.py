@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from benchmarks.windows import Ratio, after, between, order
+from benchmarks.measuring.paired_windows import Ratio, after, between, order
 
 PAIRS = 6
 

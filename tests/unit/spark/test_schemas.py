@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
-from tidegate_spark.schemas import event_schema, spark_type
+from tidegate_spark.types.event_schema import event_schema, spark_type
 
 
 class Colour(enum.Enum):

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from tidegate.errors import SettingsError
 from tidegate.settings import Settings
-from tidegate_spark.security import connection_options
+from tidegate_spark.reading.kafka_options import connection_options
 
 
 def with_key(directory: Path, form: PrivateFormat, password: str = "") -> Settings:

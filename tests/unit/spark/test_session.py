@@ -9,8 +9,8 @@ import pytest
 
 from tidegate.jvm.errors import JavaError
 from tidegate_spark.errors import ConnectorError, MissingSparkError
-from tidegate_spark.jars import TESTED, connector_jars
-from tidegate_spark.session import open_session
+from tidegate_spark.session.jars import TESTED, connector_jars
+from tidegate_spark.session.spark_session import open_session
 
 
 def test_a_missing_java_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ from typing import Any
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from benchmarks.measure import Bench, Result, command_of, environment_of
+from benchmarks.measuring.process import Process, running
+from benchmarks.measuring.throughput import Bench, Result, command_of, environment_of
 from benchmarks.peers.catalog import Row
 from benchmarks.peers.setup import SetupError
-from benchmarks.process import Process, running
 from benchmarks.workloads.events import Count
 from tidegate.keys import partition_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tidegate import TTL, App, Context, MapState, OperatorState
-from tidegate_app.actions.listing import list_services
+from tidegate_app.actions.services import list_services
 
 
 async def test_states_are_listed_as_they_are_declared(tmp_path: Path) -> None:

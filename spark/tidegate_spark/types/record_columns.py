@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from tidegate.interop import STAMP_HEADER
 from tidegate_spark.errors import EventTypeError
-from tidegate_spark.schemas import EventSchema, spark_type
+from tidegate_spark.types.event_schema import EventSchema, spark_type
 
 __all__ = ("Bad", "decoded", "from_json", "sifted", "typed_key")
 

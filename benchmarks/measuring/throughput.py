@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import Cluster
+from benchmarks.measuring.cluster import Cluster
+from benchmarks.measuring.process import Process, running
 from benchmarks.peers.catalog import Row
 from benchmarks.peers.setup import SetupError
-from benchmarks.process import Process, running
 from benchmarks.workloads.ads import GRACE, WINDOW, campaigns
 from benchmarks.workloads.base import Check, Verdict, Workload
 

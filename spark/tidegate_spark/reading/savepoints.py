@@ -16,8 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tidegate.errors import UnknownNameError
 from tidegate.interop import EXPIRY, group_range, keyed_prefix, open_uri, parse_tail
-from tidegate_spark.entries import StateShape, shape_in_app, shape_in_savepoint
 from tidegate_spark.errors import SavepointReadError
+from tidegate_spark.types.state_columns import StateShape, shape_in_app, shape_in_savepoint
 
 if TYPE_CHECKING:
     from tidegate import App

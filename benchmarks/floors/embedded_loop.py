@@ -5,7 +5,7 @@ changes are written and synced together, then kept for a store that gets them ma
 that makes it a framework: no recovery, no positions, no failing or waiting handlers, no timers, no event time, no
 epochs, nothing larger than memory, one kind of state.
 
-python -m benchmarks.floor EVENTS KEYS      prints a line of JSON
+python -m benchmarks.floors.embedded_loop EVENTS KEYS      prints a line of JSON
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.report import markdown_row
-from benchmarks.summary import machine
+from benchmarks.reports.summary import machine
+from benchmarks.reports.tables import markdown_row
 
 __all__ = ("embedded_markdown", "embedded_section", "embedded_table")
 
@@ -42,7 +42,7 @@ def small(events: int, rounds: int) -> dict[str, dict[str, Any]]:
             results.append(
                 {
                     _BARE: measure("bare", str(events), "100000"),
-                    _FLOOR: measure(str(events), "100000", program="benchmarks.floor"),
+                    _FLOOR: measure(str(events), "100000", program="benchmarks.floors.embedded_loop"),
                     _USUAL: measure("run", directory),
                 }
             )

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.interop import EXPIRY, keyed_prefix, look, parse_tail
-from tidegate_spark.async_bridge import waited
-from tidegate_spark.entries import StateShape, shape_in_app
-from tidegate_spark.raw import read_raw, stream_raw
+from tidegate_spark.reading.async_bridge import waited
+from tidegate_spark.reading.records import read_raw, stream_raw
+from tidegate_spark.types.state_columns import StateShape, shape_in_app
 
 if TYPE_CHECKING:
     from tidegate import App

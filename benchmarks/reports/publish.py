@@ -1,6 +1,6 @@
 """Puts the figures where readers look: the README, docs/benchmarks.md and the picture. Made from the saved results.
 
-python -m benchmarks.publish     writes them again from benchmarks/results/published.json
+python -m benchmarks.reports.publish     writes them again from benchmarks/results/published.json
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.embedded_matrix import embedded_markdown
-from benchmarks.picture import bars
-from benchmarks.report import details, overview
-from benchmarks.summary import lines_of, ratios_of
+from benchmarks.reports.chart import bars
+from benchmarks.reports.embedded_section import embedded_markdown
+from benchmarks.reports.summary import lines_of, ratios_of
+from benchmarks.reports.tables import details, overview
 
 __all__ = ("publish", "render")
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 _RESULTS = Path("benchmarks", "results", "published.json")
 _PICTURE = Path("docs", "images", "benchmark.svg")
 _START, _END = "<!-- bench:start -->", "<!-- bench:end -->"

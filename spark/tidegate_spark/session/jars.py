@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegate.jvm.jars import JarSet, parse_lock
 from tidegate_spark.errors import ConnectorError
-from tidegate_spark.formats import Format
+from tidegate_spark.session.table_formats import Format
 
 __all__ = ("CONNECTOR", "TESTED", "connector_jars", "needed_jars")
 

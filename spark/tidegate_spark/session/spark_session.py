@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.jvm.java import find_java
 from tidegate_spark.errors import MissingJarsError, MissingSparkError
-from tidegate_spark.formats import Format, format_settings, formats_of
-from tidegate_spark.jars import CONNECTOR, needed_jars
+from tidegate_spark.session.jars import CONNECTOR, needed_jars
+from tidegate_spark.session.table_formats import Format, format_settings, formats_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

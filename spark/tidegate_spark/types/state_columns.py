@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as t
 
 from tidegate.errors import UnknownNameError
-from tidegate_spark.columns import from_json, typed_key
-from tidegate_spark.json_schema import JSON, json_schema
-from tidegate_spark.schemas import convert
+from tidegate_spark.types.event_schema import convert
+from tidegate_spark.types.json_schema import JSON, json_schema
+from tidegate_spark.types.record_columns import from_json, typed_key
 
 if TYPE_CHECKING:
     from tidegate import App

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.interop import addresses_of, data_directory, on_kafka
 from tidegate.settings import Settings
-from tidegate_spark.embedded import EmbeddedLogSource
-from tidegate_spark.security import connection_options
+from tidegate_spark.reading.embedded_log import EmbeddedLogSource
+from tidegate_spark.reading.kafka_options import connection_options
 
 __all__ = ("read_raw", "stream_raw")
 

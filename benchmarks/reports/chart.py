@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from benchmarks.summary import Line
+from benchmarks.reports.summary import Line
 
 __all__ = ("bars",)
 

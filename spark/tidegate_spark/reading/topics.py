@@ -14,10 +14,10 @@ from tidegate.errors import DataError, UnknownNameError
 from tidegate.settings import Settings
 from tidegate.time.clock import to_instant
 from tidegate.time.sources import EventTime, ProcessingTime
-from tidegate_spark.columns import Bad, decoded, sifted
 from tidegate_spark.errors import EventTypeError
-from tidegate_spark.raw import read_raw, stream_raw
-from tidegate_spark.schemas import EventSchema, event_schema
+from tidegate_spark.reading.records import read_raw, stream_raw
+from tidegate_spark.types.event_schema import EventSchema, event_schema
+from tidegate_spark.types.record_columns import Bad, decoded, sifted
 
 if TYPE_CHECKING:
     from tidegate import App

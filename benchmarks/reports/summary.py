@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.measure import Result
+from benchmarks.measuring.throughput import Result
 from benchmarks.peers.catalog import ROWS, Row
 
 __all__ = ("RATIOS", "Line", "disturbance", "lines_of", "machine", "ratios_of", "section_of")

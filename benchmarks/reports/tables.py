@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.peers.catalog import ROWS
-from benchmarks.summary import Line, lines_of, ratios_of
+from benchmarks.reports.summary import Line, lines_of, ratios_of
 
 __all__ = ("details", "markdown_row", "overview", "problems", "terminal")
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark.sql import types as t
 from pyspark.sql.types import DataType, StructType
 
-from tidegate_spark.json_schema import JSON, json_schema
+from tidegate_spark.types.json_schema import JSON, json_schema
 
 __all__ = ("EventSchema", "convert", "event_schema", "spark_type")
 

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate_spark.errors import MissingJarsError, NoTableError
-from tidegate_spark.formats import FORMATS, PARQUET
 from tidegate_spark.jobs.files import Files, joined
 from tidegate_spark.jobs.ownership import DATE
 from tidegate_spark.jobs.paths import Places
-from tidegate_spark.session import has_class
+from tidegate_spark.session.spark_session import has_class
+from tidegate_spark.session.table_formats import FORMATS, PARQUET
 
 if TYPE_CHECKING:
     from tidegate import App

@@ -1,0 +1,1 @@
+"""Measurements of a running process: throughput, latency, memory, and who holds the event loop."""

@@ -1,0 +1,1 @@
+"""Topics, changelogs, savepoints and tables as DataFrames."""

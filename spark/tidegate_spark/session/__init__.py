@@ -1,0 +1,1 @@
+"""The Spark session of an app: Java, jars and table formats."""
