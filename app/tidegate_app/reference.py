@@ -38,7 +38,7 @@ SECTIONS = {
     "kafka": "Kafka",
     "state": "State",
     "engine": "The engine",
-    "checkpoints": "CheckpointService",
+    "checkpoints": "Checkpoints",
     "worker": "The worker",
     "api": "HTTP",
     "spark": "Spark",
