@@ -46,7 +46,7 @@ def test_help_has_a_line_for_each_setting_and_the_usual_ones_first(name: str) ->
     assert max(map(len, lines)) <= 100
     order = [line.removesuffix(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert order[:3] == ["Options", "The usual settings", "The log"]
-    assert {"State", "The engine", "CheckpointService", "The worker", "HTTP", "Kafka", "Spark"} <= set(order)
+    assert {"State", "The engine", "Checkpoints", "The worker", "HTTP", "Kafka", "Spark"} <= set(order)
     assert all(found[f"  --{usual} "][0] < lines.index("The log:") for usual in ("broker", "data", "api", "processes"))
 
 
