@@ -32,7 +32,7 @@ from tidegate_api.server import ApiServer, listen
 SECONDS = 60.0
 
 
-class LogSession(msgspec.Struct):
+class Visit(msgspec.Struct):
     name: str
     place: str = "home"
     note: str | None = None
@@ -56,14 +56,14 @@ class HowOften(msgspec.Struct):
 def make_app(**options: Any) -> App:
     """Visits are counted by name; sums are kept by whole numbers; `numbers` passes on what it reads."""
     app = App("town", partitions=4, **options)
-    visits = app.topic("visits", value_type=LogSession, key="name")
+    visits = app.topic("visits", value_type=Visit, key="name")
     numbers = app.topic("numbers", value_type=int, key=lambda number: number % 10, key_type=int)
     greetings = app.topic("greetings", value_type=str)
 
     @app.process(visits, to=greetings, errors=DEAD_LETTER)
     async def greeter(
         ctx: Context,
-        visit: LogSession,
+        visit: Visit,
         seen: Annotated[ValueState[int], Default(0)],
         profile: ValueState[Profile | None],
         places: MapState[str, int],
@@ -108,7 +108,7 @@ def make_app(**options: Any) -> App:
         total.value += number
 
     @app.process(visits, key_by="place", name="by_place")
-    async def by_place(ctx: Context, visit: LogSession, visitors: Annotated[ValueState[int], Default(0)]) -> None:
+    async def by_place(ctx: Context, visit: Visit, visitors: Annotated[ValueState[int], Default(0)]) -> None:
         visitors.value += 1
 
     return app

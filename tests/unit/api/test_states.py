@@ -209,7 +209,7 @@ async def test_the_worker_tells_what_its_tasks_do(tmp_path: Path) -> None:
         await eventually(counted)
         topics = {topic["name"]: topic for topic in (await town.get("/v1/topics")).json()["topics"]}
         assert topics["town.greeter.dead-letters"]["records"] >= 1
-        assert topics["visits"]["type"] == "LogSession"
+        assert topics["visits"]["type"] == "Visit"
         services = {found["name"]: found for found in (await town.get("/v1/services")).json()["services"]}
         assert services["greeter"]["description"] == "Greets whoever visits."
         assert services["by_place"]["inputs"] == ["visits"]
