@@ -47,7 +47,7 @@ from tidegate import App, Context, Default, ValueState
 from tidegate.host.host import Host
 from tidegate.keys import partition_of
 from tidegate.logs.base import NewRecord, TopicPartition
-from tidegate.logs.embedded.cleaner import Cleaner
+from tidegate.logs.embedded.maintenance.cleaner import Cleaner
 
 __all__ = ("main",)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import AggregateFunction, App, ProcessFunction
-from tidegate.engine.commit.markers import CommitMarker, decode_marker
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.formats.commit_marker import CommitMarker, decode_marker
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.worker.engine import Engine
 from tidegate.host.host import Host

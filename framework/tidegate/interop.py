@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidegate.keys import encode_key, partition_of
     from tidegate.logs.base import Headers, TopicPartition
     from tidegate.logs.embedded.observer import LogObserver
-    from tidegate.logs.kafka.connection_options import addresses_of
+    from tidegate.logs.kafka.connection.options import addresses_of
     from tidegate.state.declaration import StateDeclaration
     from tidegate.state.layout import EXPIRY, group_range, keyed_prefix, parse_tail
 
@@ -35,7 +35,7 @@ _HOMES = {
     "tidegate.engine.processing.context": ("STAMP_HEADER",),
     "tidegate.logs.base": ("TopicPartition",),
     "tidegate.logs.embedded.observer": ("LogObserver",),
-    "tidegate.logs.kafka.connection_options": ("addresses_of",),
+    "tidegate.logs.kafka.connection.options": ("addresses_of",),
     "tidegate.directories": ("data_directory", "on_kafka"),
     "tidegate.state.declaration": ("StateDeclaration",),
     "tidegate.state.layout": ("EXPIRY", "group_range", "keyed_prefix", "parse_tail"),

@@ -15,7 +15,7 @@ import tidegate.testing
 from tests.docs.pages import ROOT
 from tidegate import App, Context
 from tidegate.checkpoints.coordination.status import CheckpointMetrics
-from tidegate.engine.worker.metrics import Metrics
+from tidegate.engine.runtime.metrics import Metrics
 from tidegate_app.manual import manual
 
 DOCS = ROOT / "docs"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.support.cut import play
 from tidegate.checkpoints.coordination.coordinator import Coordinator
-from tidegate.engine.commit.barriers import CheckpointRecord
+from tidegate.engine.formats.barrier import CheckpointRecord
 
 SAMPLE, MANY = range(25), range(100, 1100)
 ROCKS = range(5000, 5120)

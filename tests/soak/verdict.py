@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.faults.support.kafka import KafkaWorld
 from tests.faults.support.processes import Zygote
-from tidegate.engine.commit.markers import decode_marker, source_name
+from tidegate.engine.formats.commit_marker import decode_marker, source_name
 from tidegate.engine.topology.plan import Plan, TaskPlan
 from tidegate.logs.base import Log, TopicPartition
 from tidegate.state.layout import MARKER, QUEUE

@@ -30,7 +30,7 @@ from tidegate.checkpoints.storage.contents import Contents, opened_contents
 from tidegate.checkpoints.storage.manifest import TaskSnapshot
 from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.client.log_access import Access
-from tidegate.engine.commit.markers import (
+from tidegate.engine.formats.commit_marker import (
     ChannelMark,
     CommitMarker,
     InputMark,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from tidegate.client.log_access import Access
-from tidegate.engine.event_time.timers import DOMAINS
+from tidegate.engine.keyed_state.timers import DOMAINS
 from tidegate.errors import UnknownNameError, UsageError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.host.host import AppDefinition

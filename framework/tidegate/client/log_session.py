@@ -13,15 +13,15 @@ from tidegate.checkpoints.coordination.trigger import request_checkpoint
 from tidegate.checkpoints.restore.restore import Restore, Restored, RestoreOptions, Target, Tell
 from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.directories import FreeSlots, data_directory, stores_directory
-from tidegate.engine.commit.markers import CommitMarker, encode_marker
 from tidegate.engine.commit.recovery import recover
-from tidegate.engine.commit.snapshots import NoSnapshots
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.formats.commit_marker import CommitMarker, encode_marker
+from tidegate.engine.runtime.environment import Environment
+from tidegate.engine.runtime.metrics import Metrics
+from tidegate.engine.runtime.snapshots import NoSnapshots
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.task import Task
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import current_run
-from tidegate.engine.worker.environment import Environment
-from tidegate.engine.worker.metrics import Metrics
 from tidegate.errors import LogError, NoWorkerError, UnknownTopicError
 from tidegate.host.host import AppDefinition, open_log
 from tidegate.logs.base import Log, TopicSpec

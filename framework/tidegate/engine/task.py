@@ -23,16 +23,15 @@ from typing import Final
 
 from tidegate.engine.commit.committer import Committer
 from tidegate.engine.commit.epoch_alignment import EpochAlignment
-from tidegate.engine.commit.markers import CommitMarker, source_name
+from tidegate.engine.commit.isolation_steps import IsolationSteps
 from tidegate.engine.commit.recovery import Recovered, recover
 from tidegate.engine.commit.resume import channel_marks, find_carried, find_sent, resume_inputs, resume_time
-from tidegate.engine.event_time.timers import TimerQueue
 from tidegate.engine.event_time.watermark_tracker import WatermarkTracker, new_time
-from tidegate.engine.keyed_state.prefetch import Prefetch
+from tidegate.engine.formats.commit_marker import CommitMarker, source_name
 from tidegate.engine.keyed_state.schema_migration import evolve
 from tidegate.engine.keyed_state.state_backend import StateBackend
+from tidegate.engine.keyed_state.timers import TimerQueue
 from tidegate.engine.keyed_state.ttl_sweep import TtlSweep
-from tidegate.engine.messaging.mailbox import Mailbox
 from tidegate.engine.processing.at_least_once import AtLeastOnceSender
 from tidegate.engine.processing.context import STAMP_HEADER, Stamp, TaskContext
 from tidegate.engine.processing.dispatcher import Dispatcher
@@ -40,14 +39,15 @@ from tidegate.engine.processing.error_handler import ErrorHandler
 from tidegate.engine.processing.input import Input
 from tidegate.engine.processing.invocation import Invoker
 from tidegate.engine.processing.isolation import Isolation
-from tidegate.engine.processing.isolation_steps import IsolationSteps
 from tidegate.engine.processing.key_order import KeyOrder
+from tidegate.engine.processing.mailbox import Mailbox
 from tidegate.engine.processing.output import Emissions, outputs_by_name
+from tidegate.engine.processing.prefetch import Prefetch
 from tidegate.engine.processing.run_queue import RunQueue
+from tidegate.engine.runtime.environment import Environment
+from tidegate.engine.runtime.stopwatch import Stopwatch
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.engine.topology.run import without_older
-from tidegate.engine.worker.environment import Environment
-from tidegate.engine.worker.stopwatch import Stopwatch
 from tidegate.errors import DataError
 from tidegate.faults import fault_point
 from tidegate.functions.context import TaskInfo
@@ -122,7 +122,7 @@ class Task:
             recovered = await recover(self.plan, self._environment)
             self.store = recovered.store
             opening.callback(self.store.close)
-            schemas = await evolve(self.plan, recovered, writer, self._environment)
+            schemas = await evolve(self.plan, recovered.store, recovered.marker, writer, self._environment)
             await self._prepare(recovered.marker, writer)
             self._committer.also += schemas
             opening.pop_all()

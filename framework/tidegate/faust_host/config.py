@@ -63,7 +63,7 @@ def _topics(settings: Settings) -> Mapping[str, Any]:
 
 
 def _login(settings: Settings) -> Mapping[str, Any]:
-    from tidegate.logs.kafka.connection_options import addresses_of, client_options
+    from tidegate.logs.kafka.connection.options import addresses_of, client_options
 
     options = client_options(addresses_of(settings.broker), settings)
     context = options["ssl_context"]

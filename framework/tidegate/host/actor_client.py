@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-from tidegate.engine.messaging.message_format import ReplyAddress, letter_headers, read_reply, reply_id
+from tidegate.engine.formats.actor_message import ReplyAddress, letter_headers, read_reply, reply_id
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import (
     ActorError,

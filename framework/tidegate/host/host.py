@@ -16,7 +16,7 @@ from tidegate.checkpoints.coordination.service import CheckpointService
 from tidegate.checkpoints.coordination.status import CheckpointMetrics
 from tidegate.checkpoints.coordination.trigger import request_checkpoint
 from tidegate.directories import Slot, checkpoint_url, data_directory, on_kafka, stores_directory
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.task import Task, TaskState
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import current_run, fence
@@ -75,7 +75,7 @@ def open_log(app: str, settings: Settings, clock: Clock) -> Log:
 def join_group(app: str, settings: Settings, address: str) -> Membership:
     """Whoever else works for this app: on a broker there may be others. `address`: where this worker's API answers."""
     if on_kafka(settings):
-        from tidegate.logs.kafka.connection_options import addresses_of
+        from tidegate.logs.kafka.connection.options import addresses_of
         from tidegate.logs.kafka.groups import group_of
         from tidegate.logs.kafka.membership import KafkaMembership
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
-from tidegate.engine.commit.markers import CommitMarker, decode_marker
+from tidegate.engine.formats.commit_marker import CommitMarker, decode_marker
 from tidegate.errors import UnknownNameError, UsageError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.keys import KEY_GROUPS, task_of_group

@@ -23,7 +23,7 @@ from tidegate.checkpoints.storage.manifest import Manifest, TaskSnapshot
 from tidegate.checkpoints.storage.reader import CheckpointReader, open_checkpoint
 from tidegate.codecs import FAILURES
 from tidegate.directories import checkpoint_url
-from tidegate.engine.commit.barriers import CheckpointRecord
+from tidegate.engine.formats.barrier import CheckpointRecord
 from tidegate.errors import (
     DecodeError,
     NotReadyError,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from tidegate.engine.event_time.timers import DOMAINS
+from tidegate.engine.keyed_state.timers import DOMAINS
 from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import (
     NotQueryableError,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from tidegate.engine.commit.markers import CommitMarker, source_name
+from tidegate.engine.formats.commit_marker import CommitMarker, source_name
 from tidegate.engine.task import Task, TaskState
 from tidegate.engine.topology.shuffle import changelog_topic
 from tidegate.engine.worker.engine import Engine

@@ -19,7 +19,7 @@ from tidegate.checkpoints.restore.start_positions import Start
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.checkpoints.storage.reader import CheckpointReader, open_checkpoint
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import current_run
 from tidegate.engine.worker.engine import Engine

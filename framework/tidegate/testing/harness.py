@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tidegate.engine.messaging.message_format import ReplyAddress, read_letter, read_reply, reply_id
+from tidegate.engine.formats.actor_message import ReplyAddress, read_letter, read_reply, reply_id
 from tidegate.engine.task import Task
 from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, UsageError

@@ -27,8 +27,8 @@ from tidegate import App, Context, ValueState
 from tidegate.checkpoints.coordination.service import CheckpointService
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.checkpoints.storage.reader import CheckpointReader
-from tidegate.engine.commit.markers import InputMark
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.formats.commit_marker import InputMark
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.worker.engine import Engine
 from tidegate.errors import CheckpointDamagedError, FencedError, LogUnavailableError

@@ -17,7 +17,7 @@ from examples.tinder_match.events import Like, Match, Notice
 from examples.tinder_match.fold import Inbox, compare, expected
 from tests.faults.support.apps import FADES, GAP, KEPT, LEAD, Alarm, Balance, Entry, Hop, Posting, Session, Tally, bulk
 from tests.faults.support.world import Picture, World
-from tidegate.engine.commit.markers import CommitMarker, decode_marker
+from tidegate.engine.formats.commit_marker import CommitMarker, decode_marker
 from tidegate.keys import partition_of
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.state.layout import (

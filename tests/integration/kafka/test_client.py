@@ -9,8 +9,8 @@ import uvloop
 from aiokafka.errors import NodeNotReadyError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from tidegate.logs.kafka.client import Client
-from tidegate.logs.kafka.connection_options import addresses_of, client_options
+from tidegate.logs.kafka.connection.client import Client
+from tidegate.logs.kafka.connection.options import addresses_of, client_options
 from tidegate.settings import KafkaSettings
 from tidegate_app.kafka.plugin import SharedKafka
 

@@ -14,7 +14,7 @@ from tests.contract.logs import new, read_all, values
 from tidegate.errors import FencedError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec
 from tidegate.logs.kafka import KafkaLog
-from tidegate.logs.kafka.client import Client
+from tidegate.logs.kafka.connection.client import Client
 from tidegate.settings import KafkaSettings
 from tidegate_app.kafka.broker import Broker
 

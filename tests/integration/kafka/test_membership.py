@@ -13,7 +13,7 @@ import pytest
 from tidegate.errors import LogError
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.logs.kafka import KafkaLog
-from tidegate.logs.kafka.connection_options import addresses_of
+from tidegate.logs.kafka.connection.options import addresses_of
 from tidegate.logs.kafka.membership import KafkaMembership
 from tidegate.settings import Settings
 from tidegate_app.kafka.plugin import SharedKafka

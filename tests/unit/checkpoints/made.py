@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
-from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord, encode_in_flight
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage, digest_of
+from tidegate.checkpoints.storage.in_flight_format import InFlightRecord, encode_in_flight
 from tidegate.checkpoints.storage.manifest import FileRef, Manifest, TaskSnapshot
-from tidegate.engine.commit.markers import CommitMarker, InputMark
+from tidegate.engine.formats.commit_marker import CommitMarker, InputMark
 from tidegate.state.base import StorePosition
 from tidegate.state.memory import MemoryStore
 from tidegate.state.rocksdb import RocksStore

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.checkpoints.test_giving_up import begin
 from tests.unit.checkpoints.test_protocol import make_app
 from tidegate.checkpoints.snapshot.threads import to_its_end
-from tidegate.engine.commit.snapshots import Cut
+from tidegate.engine.runtime.snapshots import Cut
 from tidegate.engine.task import Task
 from tidegate.testing import AppHarness
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.checkpoints.test_protocol import Look, make_app, restarted_without_state
-from tidegate.checkpoints.coordination.control_messages import REQUESTS, Request
+from tidegate.checkpoints.control_messages import REQUESTS, Request
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.errors import CheckpointFailedError, LogUnavailableError

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import Bench
 from tidegate import App, Context, Default, ValueState
-from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord
+from tidegate.checkpoints.storage.in_flight_format import InFlightRecord
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.engine.processing.context import STAMP_HEADER

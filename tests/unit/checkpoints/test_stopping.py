@@ -13,7 +13,7 @@ from tidegate import App, Context, Default, ValueState
 from tidegate.checkpoints.coordination.trigger import request_checkpoint
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
-from tidegate.engine.commit.barriers import CheckpointRecord, checkpoint_record
+from tidegate.engine.formats.barrier import CheckpointRecord, checkpoint_record
 from tidegate.errors import CheckpointFailedError, CheckpointStorageError
 from tidegate.testing import AppHarness
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate import DEAD_LETTER, App, Context
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import PartitionCountError
 from tidegate.owner_rpc.reset import start_anew, topics_of, topics_to_empty

@@ -28,16 +28,16 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checkpoints.coordination.control_messages import ANSWERS, Answer, Request
+from tidegate.checkpoints.control_messages import ANSWERS, Answer, Request
 from tidegate.checkpoints.coordination.ledger import Ledger
 from tidegate.checkpoints.coordination.log_trim import find_done, trims
 from tidegate.checkpoints.coordination.storage_timeouts import LAST_SECONDS, StorageTimeouts
 from tidegate.checkpoints.snapshot.in_flight import in_flight, sent_before
-from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord, encode_in_flight
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage, check_name
 from tidegate.checkpoints.storage.description import describe
+from tidegate.checkpoints.storage.in_flight_format import InFlightRecord, encode_in_flight
 from tidegate.checkpoints.storage.manifest import FileRef, Manifest, TaskSnapshot, decode_task
-from tidegate.engine.commit.barriers import CheckpointRecord, checkpoint_record
+from tidegate.engine.formats.barrier import CheckpointRecord, checkpoint_record
 from tidegate.engine.topology.plan import Plan, TaskPlan
 from tidegate.errors import (
     CheckpointError,

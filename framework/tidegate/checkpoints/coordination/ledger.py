@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.checkpoints.coordination.control_messages import ANSWERS, REPORTS, REQUESTS, Report, Request
-from tidegate.engine.commit.barriers import CHECKPOINT_KEY, OPENED, CheckpointRecord, Opened, decode_checkpoint
+from tidegate.checkpoints.control_messages import ANSWERS, REPORTS, REQUESTS, Report, Request
+from tidegate.engine.formats.barrier import CHECKPOINT_KEY, OPENED, CheckpointRecord, Opened, decode_checkpoint
 from tidegate.logs.base import LogRecord
 
 __all__ = ("Ledger",)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.engine.commit.committed_positions import read_markers
-from tidegate.engine.commit.markers import CommitMarker, source_name
+from tidegate.engine.formats.commit_marker import CommitMarker, source_name
 from tidegate.engine.topology.plan import Plan, TaskPlan
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Log, TopicPartition

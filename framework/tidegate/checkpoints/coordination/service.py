@@ -16,9 +16,9 @@ from tidegate.checkpoints.snapshot.threads import Threads
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import TaskSnapshot
 from tidegate.checkpoints.storage.snapshot_lookup import Fit, Manifests, fetch
-from tidegate.engine.commit.barriers import CHECKPOINT_KEY, CheckpointRecord, decode_checkpoint
-from tidegate.engine.commit.snapshots import Cut
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.formats.barrier import CHECKPOINT_KEY, CheckpointRecord, decode_checkpoint
+from tidegate.engine.runtime.snapshots import Cut
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan, TaskPlan
 from tidegate.errors import TidegateError
 from tidegate.logs.base import Log, LogRecord, NewRecord

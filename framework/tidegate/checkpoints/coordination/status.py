@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tidegate.engine.commit.barriers import CheckpointRecord
+from tidegate.engine.formats.barrier import CheckpointRecord
 
 __all__ = ("CheckpointMetrics", "CheckpointStatus")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from tidegate.checkpoints.coordination.control_messages import ANSWERS, REQUESTS, Answer, Request
+from tidegate.checkpoints.control_messages import ANSWERS, REQUESTS, Answer, Request
 from tidegate.checkpoints.storage.checkpoint_storage import check_name
 from tidegate.errors import CheckpointFailedError
 from tidegate.logs.base import Log, NewRecord, Reader, TopicPartition

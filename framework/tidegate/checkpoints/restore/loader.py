@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tidegate.checkpoints.restore.redistribute import redistribute
 from tidegate.checkpoints.restore.rescale import Before, carried_input, router
-from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord
+from tidegate.checkpoints.storage.in_flight_format import InFlightRecord
 from tidegate.engine.keyed_state.schema_migration import recorded_schemas, schema_change
 from tidegate.engine.keyed_state.schema_plan import prefixes_of
 from tidegate.engine.topology.plan import Plan

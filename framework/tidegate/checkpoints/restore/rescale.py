@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.checkpoints.storage.manifest import Manifest, TaskSnapshot
-from tidegate.engine.commit.markers import ChannelMark, CommitMarker, InputMark, parse_source, source_name
+from tidegate.engine.formats.commit_marker import ChannelMark, CommitMarker, InputMark, parse_source, source_name
 from tidegate.engine.topology.plan import Plan, TaskPlan, mailbox_topic
 from tidegate.engine.topology.run import Run
 from tidegate.engine.topology.shuffle import BY_KEY, by_key_topic

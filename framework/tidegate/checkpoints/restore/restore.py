@@ -31,8 +31,8 @@ from tidegate.checkpoints.restore.start_positions import Start, check_starts, re
 from tidegate.checkpoints.storage.contents import fetch_stores
 from tidegate.checkpoints.storage.manifest import TaskSnapshot
 from tidegate.checkpoints.storage.reader import CheckpointReader
-from tidegate.engine.commit.markers import encode_marker
 from tidegate.engine.commit.recovery import last_marker
+from tidegate.engine.formats.commit_marker import encode_marker
 from tidegate.engine.keyed_state.schema_migration import recorded_schemas
 from tidegate.engine.keyed_state.schema_plan import evolution_of, prefixes_of
 from tidegate.engine.topology.plan import Plan

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from tidegate.engine.commit.markers import InputMark
+from tidegate.engine.formats.commit_marker import InputMark
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import UnknownNameError, UsageError
 from tidegate.logs.base import Log, TopicPartition

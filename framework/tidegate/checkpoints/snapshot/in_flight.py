@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord, in_flight_record
+from tidegate.checkpoints.storage.in_flight_format import InFlightRecord, in_flight_record
 from tidegate.checkpoints.storage.manifest import TaskSnapshot
 from tidegate.engine.commit.epoch_scan import epoch_of
-from tidegate.engine.commit.markers import InputMark, parse_source, source_name
+from tidegate.engine.formats.commit_marker import InputMark, parse_source, source_name
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.engine.topology.shuffle import in_flight_topic
 from tidegate.errors import CheckpointError

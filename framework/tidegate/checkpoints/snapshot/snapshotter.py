@@ -18,14 +18,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from tidegate.checkpoints.coordination.control_messages import REPORTS, Report
+from tidegate.checkpoints.control_messages import REPORTS, Report
 from tidegate.checkpoints.snapshot.threads import Threads, to_its_end
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage, digest_of
 from tidegate.checkpoints.storage.manifest import FileRef, TaskSnapshot, encode_task
-from tidegate.engine.commit.barriers import CheckpointRecord
-from tidegate.engine.commit.markers import source_name
-from tidegate.engine.commit.snapshots import Cut
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.formats.barrier import CheckpointRecord
+from tidegate.engine.formats.commit_marker import source_name
+from tidegate.engine.runtime.snapshots import Cut
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError
 from tidegate.faults import fault_point

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tidegate.engine.commit.markers import CommitMarker
+from tidegate.engine.formats.commit_marker import CommitMarker
 from tidegate.errors import CheckpointDamagedError, CheckpointError
 from tidegate.keys import KEY_GROUPS
 from tidegate.state.base import StorePosition

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord, decode_in_flight
 from tidegate.checkpoints.storage.checkpoint_storage import MANIFEST, CheckpointStorage, Folder, locate
+from tidegate.checkpoints.storage.in_flight_format import InFlightRecord, decode_in_flight
 from tidegate.checkpoints.storage.manifest import Manifest, TaskSnapshot, decode_manifest
 from tidegate.errors import CheckpointDamagedError, StoreError
 from tidegate.state.base import Store

@@ -20,7 +20,7 @@ from typing import Final
 from tidegate.checkpoints.storage.checkpoint_storage import MANIFEST, digest_of, locate
 from tidegate.checkpoints.storage.description import describe_states
 from tidegate.checkpoints.storage.manifest import FileRef, Manifest, TaskSnapshot, encode_manifest
-from tidegate.engine.commit.markers import CommitMarker
+from tidegate.engine.formats.commit_marker import CommitMarker
 from tidegate.errors import UsageError
 from tidegate.functions.service import ServiceDefinition
 from tidegate.state.base import Change, StorePosition

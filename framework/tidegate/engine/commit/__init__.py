@@ -1,1 +1,1 @@
-"""What a commit writes, how a task recovers from it, and the epochs that checkpoints align on."""
+"""The commit of a task, its recovery, and the epochs that checkpoints align on."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from tidegate.engine.commit.markers import CommitMarker, InputMark, source_name
 from tidegate.engine.commit.recovery import last_marker
+from tidegate.engine.formats.commit_marker import CommitMarker, InputMark, source_name
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.logs.base import Reader, TopicPartition
 from tidegate.time.clock import MAX_TIME, MIN_TIME

@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
-from tidegate.engine.commit.listeners import CommitListeners
-from tidegate.engine.commit.markers import CommitMarker, encode_marker, encode_progress
-from tidegate.engine.event_time.timers import TimerQueue
+from tidegate.engine.formats.commit_marker import CommitMarker, encode_marker, encode_progress
 from tidegate.engine.keyed_state.state_backend import StateBackend
+from tidegate.engine.keyed_state.timers import TimerQueue
 from tidegate.engine.processing.output import Emissions
+from tidegate.engine.runtime.commit_listeners import CommitListeners
+from tidegate.engine.runtime.loop_scheduler import LoopScheduler
+from tidegate.engine.runtime.metrics import TaskMetrics
 from tidegate.engine.topology.plan import TaskPlan
-from tidegate.engine.worker.loop_scheduler import LoopScheduler
-from tidegate.engine.worker.metrics import TaskMetrics
 from tidegate.faults import fault_point
 from tidegate.logs.base import NewRecord, Records, TopicPartition, Writer
 from tidegate.logs.records import Columns

@@ -16,16 +16,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
-from tidegate.engine.commit.barriers import OPENED, Opened
 from tidegate.engine.commit.epoch_scan import EpochScan
-from tidegate.engine.commit.markers import CommitMarker
-from tidegate.engine.commit.snapshots import Cut
+from tidegate.engine.formats.barrier import OPENED, Opened
+from tidegate.engine.formats.commit_marker import CommitMarker
 from tidegate.engine.processing.context import Stamp
 from tidegate.engine.processing.dispatcher import Dispatcher
 from tidegate.engine.processing.input import Input
 from tidegate.engine.processing.invocation import Invoker
+from tidegate.engine.runtime.environment import Environment
+from tidegate.engine.runtime.snapshots import Cut
 from tidegate.engine.topology.plan import TaskPlan
-from tidegate.engine.worker.environment import Environment
 from tidegate.faults import fault_point
 from tidegate.logs.base import LogRecord, NewRecord, TopicPartition
 from tidegate.state.base import SnapshotStore

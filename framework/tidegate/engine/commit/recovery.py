@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tidegate.engine.commit.markers import CommitMarker, decode_marker
-from tidegate.engine.event_time.timers import queue_changes
+from tidegate.engine.formats.commit_marker import CommitMarker, decode_marker
+from tidegate.engine.keyed_state.timers import queue_changes
+from tidegate.engine.runtime.environment import Environment
 from tidegate.engine.topology.plan import TaskPlan
-from tidegate.engine.worker.environment import Environment
 from tidegate.errors import LogError, StoreCorruptError, StoreError
 from tidegate.faults import fault_point
 from tidegate.logs.base import LogRecord, Reader, TopicPartition

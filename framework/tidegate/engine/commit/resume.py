@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from tidegate.engine.commit.markers import ChannelMark, CommitMarker, InputMark, source_name
+from tidegate.engine.formats.commit_marker import ChannelMark, CommitMarker, InputMark, source_name
 from tidegate.engine.processing.input import Input
 from tidegate.engine.processing.output import Output
+from tidegate.engine.runtime.metrics import TaskMetrics
 from tidegate.engine.topology.plan import TaskPlan
-from tidegate.engine.worker.metrics import TaskMetrics
 from tidegate.errors import LogError
 from tidegate.logs.base import Log, TopicPartition
 from tidegate.time.clock import MAX_TIME, MIN_TIME

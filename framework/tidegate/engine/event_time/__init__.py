@@ -1,1 +1,1 @@
-"""The event time of a task: watermarks in, watermarks out, timers."""
+"""The event time of a task: watermarks in, watermarks out."""

@@ -12,8 +12,8 @@ from tidegate.engine.commit.epoch_alignment import EpochAlignment
 from tidegate.engine.event_time.watermark_publisher import WatermarkPublisher
 from tidegate.engine.processing.dispatcher import Dispatcher
 from tidegate.engine.processing.input import Input
+from tidegate.engine.runtime.environment import Environment
 from tidegate.engine.topology.plan import TaskPlan
-from tidegate.engine.worker.environment import Environment
 from tidegate.logs.base import TopicPartition
 from tidegate.time.clock import MAX_TIME, to_duration
 from tidegate.time.combined_watermark import CombinedWatermark, OutsideChannel, Progress, SenderChannel

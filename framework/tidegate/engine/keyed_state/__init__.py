@@ -1,1 +1,1 @@
-"""The state of a task: its store, prefetch, time to live, schema migration."""
+"""The state of a task: its store, timers, time to live, schema migration."""

@@ -16,11 +16,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.engine.commit.markers import CommitMarker, encode_marker
-from tidegate.engine.commit.recovery import Recovered
+from tidegate.engine.formats.commit_marker import CommitMarker, encode_marker
 from tidegate.engine.keyed_state.schema_plan import Drop, Evolution, Rewrite, evolution_of, prefixes_of
+from tidegate.engine.runtime.environment import Environment
 from tidegate.engine.topology.plan import TaskPlan
-from tidegate.engine.worker.environment import Environment
 from tidegate.errors import MigrationError
 from tidegate.faults import fault_point
 from tidegate.logs.base import Writer
@@ -45,9 +44,10 @@ def schema_change(state: str, schema: StateSchema | None) -> Change:
     return SCHEMA + state.encode(), None if schema is None else encode_schema(schema)
 
 
-async def evolve(plan: TaskPlan, recovered: Recovered, writer: Writer, environment: Environment) -> list[Change]:
-    """Make the state of a task what its service's code expects. Returns what its first commit must record."""
-    store, marker = recovered.store, recovered.marker
+async def evolve(
+    plan: TaskPlan, store: Store, marker: CommitMarker | None, writer: Writer, environment: Environment
+) -> list[Change]:
+    """Bring the state of a task to what its service's code expects. Returns what its first commit records."""
     evolution = _decide(plan, store, environment)
     if marker is not None:
         work = _Work(plan, store, marker, writer, environment)

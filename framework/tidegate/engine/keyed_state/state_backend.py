@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from tidegate.codecs import codec_for
-from tidegate.engine.event_time.timers import TimerCells
 from tidegate.engine.keyed_state.store_keys import SingleStoreKey, StoreKeys
+from tidegate.engine.keyed_state.timers import TimerCells
 from tidegate.functions.service import ServiceDefinition
 from tidegate.state.base import Store
 from tidegate.state.cells import ListCells, MapCells, ValueCells

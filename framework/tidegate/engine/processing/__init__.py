@@ -1,1 +1,1 @@
-"""From records to handlers: the hot loop, the context, order per key, errors."""
+"""From records to handlers: the hot loop, the context, order per key, actor messages, errors."""

@@ -11,11 +11,11 @@ from itertools import chain
 from typing import Any
 
 from tidegate.codecs import encode_error
-from tidegate.engine.event_time.timers import TimersHandle
+from tidegate.engine.formats.actor_message import LETTER_HEADERS, ActorMessage
 from tidegate.engine.keyed_state.state_backend import StateBackend
-from tidegate.engine.messaging.mailbox import Mailbox
-from tidegate.engine.messaging.message_format import LETTER_HEADERS, ActorMessage
+from tidegate.engine.keyed_state.timers import TimersHandle
 from tidegate.engine.processing.input import Chunk
+from tidegate.engine.processing.mailbox import Mailbox
 from tidegate.engine.processing.output import Emissions, Emitted, Output
 from tidegate.errors import HandlerOverError, MissingKeyError, UndeclaredOutputError, UsageError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers

@@ -16,12 +16,12 @@ from time import perf_counter
 from typing import Any, Final
 
 from tidegate import faults
-from tidegate.engine.keyed_state.prefetch import Prefetch
 from tidegate.engine.processing.context import TaskContext
 from tidegate.engine.processing.coroutine_driver import FAILURES, CoroutineDriver
 from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.invocation import Invoker
 from tidegate.engine.processing.key_order import KeyOrder
+from tidegate.engine.processing.prefetch import Prefetch
 from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import DataError, MissingKeyError

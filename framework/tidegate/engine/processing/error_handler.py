@@ -6,11 +6,11 @@ import enum
 import logging
 import traceback
 
-from tidegate.engine.messaging.mailbox import Mailbox
 from tidegate.engine.processing.context import Stamp, TaskContext, origin_of, own_headers
+from tidegate.engine.processing.mailbox import Mailbox
 from tidegate.engine.processing.output import Emitted
 from tidegate.engine.processing.work_item import WorkItem
-from tidegate.engine.worker.metrics import TaskMetrics
+from tidegate.engine.runtime.metrics import TaskMetrics
 from tidegate.errors import (
     DecodeError,
     MisplacedKeyError,

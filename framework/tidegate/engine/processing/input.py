@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
 from typing import Any, Final, TypeVar
 
-from tidegate.engine.commit.markers import InputMark
+from tidegate.engine.formats.commit_marker import InputMark
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.logs.records import only

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from tidegate.engine.event_time.timers import DOMAINS, TimerCells, TimerQueue
+from tidegate.engine.keyed_state.timers import DOMAINS, TimerCells, TimerQueue
 from tidegate.engine.processing.input import Input
 from tidegate.engine.processing.key_order import KeyOrder
 from tidegate.engine.processing.work_item import WorkItem

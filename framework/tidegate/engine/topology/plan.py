@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from tidegate.codecs import codec_for
-from tidegate.engine.messaging.message_format import REMEMBERED, remembering
+from tidegate.engine.formats.actor_message import REMEMBERED, remembering
 from tidegate.engine.topology.run import FIRST, Run
 from tidegate.engine.topology.shuffle import ShufflePlan, changelog_topic, own_key
 from tidegate.errors import DefinitionError

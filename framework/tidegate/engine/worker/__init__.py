@@ -1,1 +1,1 @@
-"""The worker around the tasks: which run here, who reads for them, what the control topic says."""
+"""The worker around the tasks: which tasks run here, who reads for them, what the control topic says."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tidegate.engine.commit.barriers import CHECKPOINT_KEY, OWN_PREFIX, CheckpointRecord, decode_checkpoint
-from tidegate.engine.commit.markers import decode_progress
-from tidegate.engine.commit.snapshots import Snapshots
+from tidegate.engine.formats.barrier import CHECKPOINT_KEY, OWN_PREFIX, CheckpointRecord, decode_checkpoint
+from tidegate.engine.formats.commit_marker import decode_progress
+from tidegate.engine.runtime.snapshots import Snapshots
 from tidegate.engine.task import Task
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import RUN_KEY, Run, decode_run

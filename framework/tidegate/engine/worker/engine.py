@@ -15,20 +15,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
-from tidegate.engine.commit.listeners import CommitListeners
-from tidegate.engine.commit.snapshots import NoSnapshots, Snapshots
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.runtime.commit_listeners import CommitListeners
+from tidegate.engine.runtime.environment import Environment
+from tidegate.engine.runtime.loop_scheduler import LoopScheduler
+from tidegate.engine.runtime.metrics import Metrics
+from tidegate.engine.runtime.retention_check import RetentionCheck
+from tidegate.engine.runtime.snapshots import NoSnapshots, Snapshots
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.task import Task
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import RunWatch
 from tidegate.engine.worker.bounded_run import BoundedRun
 from tidegate.engine.worker.control_listener import ControlListener
-from tidegate.engine.worker.environment import Environment
 from tidegate.engine.worker.feed import Feed
-from tidegate.engine.worker.loop_scheduler import LoopScheduler
-from tidegate.engine.worker.metrics import Metrics
 from tidegate.engine.worker.monitor import Monitor
-from tidegate.engine.worker.retention_check import RetentionCheck
 from tidegate.engine.worker.task_manager import TaskManager, TaskReport
 from tidegate.errors import LogUnavailableError
 from tidegate.logs.base import Log

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.engine.commit.recovery import Recovered
+from tidegate.engine.runtime.environment import Environment
 from tidegate.engine.task import Task, TaskState
 from tidegate.engine.topology.plan import Plan, TaskPlan
-from tidegate.engine.worker.environment import Environment
 from tidegate.errors import DataError, FencedError, LogUnavailableError, OffsetOutOfRangeError
 from tidegate.faults import fault_point
 from tidegate.logs.base import TopicPartition

@@ -24,9 +24,9 @@ from tidegate.logs.embedded.blocks import (
 )
 from tidegate.logs.embedded.database import Changes, close_database, open_database, translated
 from tidegate.logs.embedded.group_commit import GroupCommit
-from tidegate.logs.embedded.head_trim import trim
 from tidegate.logs.embedded.lock import OwnerLock
-from tidegate.logs.embedded.maintenance import Maintenance
+from tidegate.logs.embedded.maintenance.background import Maintenance
+from tidegate.logs.embedded.maintenance.head_trim import trim
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
 from tidegate.logs.embedded.reader import fetch

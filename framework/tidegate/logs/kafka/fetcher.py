@@ -18,8 +18,8 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import LogRecord, TopicPartition
-from tidegate.logs.kafka.broker_errors import error_of, is_passing
-from tidegate.logs.kafka.cluster import READ_COMMITTED, Cluster
+from tidegate.logs.kafka.connection.broker_errors import error_of, is_passing
+from tidegate.logs.kafka.connection.cluster import READ_COMMITTED, Cluster
 from tidegate.logs.kafka.fetched_records import FetchedRecords
 
 __all__ = ("Fetcher", "Stream")

@@ -12,8 +12,8 @@ from aiokafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.kafka.broker_errors import RetryBudget, error_of
-from tidegate.logs.kafka.cluster import Cluster
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of
+from tidegate.logs.kafka.connection.cluster import Cluster
 from tidegate.logs.observer import Worker
 
 __all__ = ("Groups", "Said", "group_of", "member_of")

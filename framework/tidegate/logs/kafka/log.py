@@ -8,8 +8,8 @@ from itertools import count
 from typing import Final
 
 from tidegate.logs.base import TopicPartition, TopicSpec
-from tidegate.logs.kafka.cluster import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster
-from tidegate.logs.kafka.connection_options import addresses_of
+from tidegate.logs.kafka.connection.cluster import EARLIEST, LATEST, READ_UNCOMMITTED, Cluster
+from tidegate.logs.kafka.connection.options import addresses_of
 from tidegate.logs.kafka.groups import Groups
 from tidegate.logs.kafka.published_offsets import PublishedOffsets
 from tidegate.logs.kafka.reader import KafkaReader

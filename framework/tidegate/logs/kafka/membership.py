@@ -27,9 +27,9 @@ from tidegate.errors import LogError
 from tidegate.faults import fault_point
 from tidegate.logs.assignment import Member, divide
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.kafka.broker_errors import RetryBudget
-from tidegate.logs.kafka.client import Client
-from tidegate.logs.kafka.connection_options import client_options
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget
+from tidegate.logs.kafka.connection.client import Client
+from tidegate.logs.kafka.connection.options import client_options
 from tidegate.logs.kafka.groups import Said, member_of
 from tidegate.logs.membership import Held, process_name
 from tidegate.logs.observer import Worker

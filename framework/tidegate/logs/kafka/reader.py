@@ -9,8 +9,8 @@ from aiokafka import errors
 
 from tidegate.errors import LogError, OffsetOutOfRangeError
 from tidegate.logs.base import Batch, TopicPartition
-from tidegate.logs.kafka.broker_errors import translated
-from tidegate.logs.kafka.cluster import EARLIEST, LATEST, Cluster
+from tidegate.logs.kafka.connection.broker_errors import translated
+from tidegate.logs.kafka.connection.cluster import EARLIEST, LATEST, Cluster
 from tidegate.logs.kafka.fetcher import Fetcher, Stream
 
 __all__ = ("KafkaReader",)

@@ -19,8 +19,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from tidegate.errors import LogError, PartitionCountError
 from tidegate.logs.base import TopicSpec
-from tidegate.logs.kafka.broker_errors import RetryBudget, error_of
-from tidegate.logs.kafka.cluster import Cluster
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of
+from tidegate.logs.kafka.connection.cluster import Cluster
 from tidegate.settings import KafkaSettings
 
 __all__ = ("Topics", "configs_of", "spec_of")

@@ -26,9 +26,9 @@ from tidegate.errors import (
     UsageError,
 )
 from tidegate.logs.base import Records, TopicPartition
-from tidegate.logs.kafka.broker_errors import RetryBudget, error_of, is_passing, translated
-from tidegate.logs.kafka.client import Lane
-from tidegate.logs.kafka.cluster import LATEST, Cluster, by_topic
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of, is_passing, translated
+from tidegate.logs.kafka.connection.client import Lane
+from tidegate.logs.kafka.connection.cluster import LATEST, Cluster, by_topic
 from tidegate.logs.kafka.record_batches import CODECS, Producer, Upload
 from tidegate.logs.kafka.topics import Topics
 from tidegate.logs.records import check_keys, record_size

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.checkpoints.made import make_checkpoint, make_manifest
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage, check_name
 from tidegate.checkpoints.storage.manifest import FileRef, TaskSnapshot, decode_manifest, encode_manifest
-from tidegate.engine.commit.markers import CommitMarker
+from tidegate.engine.formats.commit_marker import CommitMarker
 from tidegate.errors import (
     CheckpointDamagedError,
     CheckpointError,

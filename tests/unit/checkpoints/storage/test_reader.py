@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.checkpoints.made import Kind, make_checkpoint, make_manifest, put_task
-from tidegate.checkpoints.snapshot.in_flight_format import InFlightRecord, decode_in_flight, encode_in_flight
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
+from tidegate.checkpoints.storage.in_flight_format import InFlightRecord, decode_in_flight, encode_in_flight
 from tidegate.checkpoints.storage.reader import open_checkpoint, open_uri
 from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError
 from tidegate.state.base import StorePosition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate import App, Context
 from tidegate.engine.commit.committed_positions import read_committed
-from tidegate.engine.commit.markers import CommitMarker, InputMark, encode_marker
+from tidegate.engine.formats.commit_marker import CommitMarker, InputMark, encode_marker
 from tidegate.engine.topology.plan import Plan
 from tidegate.logs.base import TopicPartition
 from tidegate.state.layout import MARKER

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import Bench
 from tidegate import App, Context, Default, Monotonic, Timer, ValueState
-from tidegate.engine.commit.markers import InputMark
+from tidegate.engine.formats.commit_marker import InputMark
 from tidegate.engine.task import TaskState
 from tidegate.errors import FencedError
 from tidegate.logs.base import TopicPartition

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate import App, Context
 from tidegate.engine.commit.committed_positions import read_committed
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.worker.engine import Engine
 from tidegate.keys import partition_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate import App, Context, ValueState, WatermarkGenerator, WatermarkStrategy
 from tidegate.engine.commit.committed_positions import read_committed
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.worker.engine import Engine
 from tidegate.errors import FencedError, LogUnavailableError

@@ -6,7 +6,7 @@ import pytest
 from aiokafka import errors
 
 from tidegate.errors import LogError, LogUnavailableError
-from tidegate.logs.kafka.broker_errors import RetryBudget, error_of, is_passing, translated
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of, is_passing, translated
 
 
 def test_no_code_is_no_error() -> None:

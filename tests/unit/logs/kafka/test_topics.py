@@ -6,7 +6,7 @@ from aiokafka.errors import NodeNotReadyError
 
 from tidegate.errors import RecordTooLargeError
 from tidegate.logs.base import TopicSpec
-from tidegate.logs.kafka.cluster import Cluster
+from tidegate.logs.kafka.connection.cluster import Cluster
 from tidegate.logs.kafka.topics import Topics, configs_of, spec_of
 from tidegate.settings import KafkaSettings
 

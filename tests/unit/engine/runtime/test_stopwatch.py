@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tidegate.engine.worker.stopwatch import Stopwatch
+from tidegate.engine.runtime.stopwatch import Stopwatch
 
 
 def work(seconds: float) -> None:

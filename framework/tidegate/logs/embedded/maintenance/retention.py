@@ -10,8 +10,8 @@ from __future__ import annotations
 from tidegate.logs.embedded.blocks import block_key
 from tidegate.logs.embedded.database import Changes
 from tidegate.logs.embedded.group_commit import GroupCommit
+from tidegate.logs.embedded.maintenance.reclaim import Reclaimer
 from tidegate.logs.embedded.partition import Partition
-from tidegate.logs.embedded.reclaim import Reclaimer
 
 __all__ = ("Retention",)
 

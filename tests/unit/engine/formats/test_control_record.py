@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.engine.worker.control_records import ControlRecords
+from tidegate.engine.formats.control_record import ControlRecords
 
 
 class Said(msgspec.Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from tidegate.engine.worker.loop_scheduler import LoopScheduler
+from tidegate.engine.runtime.loop_scheduler import LoopScheduler
 
 
 async def _count_turns(turns: list[int]) -> None:

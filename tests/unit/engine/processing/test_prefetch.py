@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tidegate.codecs import codec_for
-from tidegate.engine.keyed_state.prefetch import Prefetch
 from tidegate.engine.keyed_state.store_keys import StoreKeys
 from tidegate.engine.processing.input import Chunk
+from tidegate.engine.processing.prefetch import Prefetch
 from tidegate.errors import StoreError
 from tidegate.logs.records import Record, Rows
 from tidegate.state.base import Changes, StorePosition

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.engine.worker.control_records import ControlRecords
+from tidegate.engine.formats.control_record import ControlRecords
 
 __all__ = ("ANSWERS", "REPORTS", "REQUESTS", "Answer", "Report", "Request")
 

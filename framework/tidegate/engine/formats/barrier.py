@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tidegate.engine.worker.control_records import ControlRecords
+from tidegate.engine.formats.control_record import ControlRecords
 from tidegate.errors import DecodeError
 from tidegate.logs.base import NewRecord
 

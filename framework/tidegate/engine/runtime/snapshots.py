@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tidegate.engine.commit.markers import CommitMarker
+from tidegate.engine.formats.commit_marker import CommitMarker
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.state.base import SnapshotStore, StorePosition

@@ -14,8 +14,8 @@ from tests.contract.logs import ManualClock, read_all, values
 from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
 from tidegate.logs.embedded.blocks import after, decode_block
-from tidegate.logs.embedded.cleaner import Cleaner
 from tidegate.logs.embedded.database import scan
+from tidegate.logs.embedded.maintenance.cleaner import Cleaner
 
 C0 = TopicPartition("c", 0)
 OPTIONS = EmbeddedOptions(block_records=50, clean_records=200, clean_keys=100, clean_step=60, maintenance_interval=0.01)

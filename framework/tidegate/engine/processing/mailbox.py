@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.codecs import encode_error
-from tidegate.engine.messaging.message_format import (
+from tidegate.engine.formats.actor_message import (
     REMEMBERED,
     ActorMessage,
     Remembered,

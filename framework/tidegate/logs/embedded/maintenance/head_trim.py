@@ -7,8 +7,8 @@ from rocksdict import Rdict
 from tidegate.logs.embedded.blocks import block_key, offset_of
 from tidegate.logs.embedded.database import Changes
 from tidegate.logs.embedded.group_commit import GroupCommit
+from tidegate.logs.embedded.maintenance.reclaim import Reclaimer
 from tidegate.logs.embedded.partition import Partition
-from tidegate.logs.embedded.reclaim import Reclaimer
 
 __all__ = ("trim",)
 

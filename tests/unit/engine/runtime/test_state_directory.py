@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.engine.keyed_state.state_directory import StateDirectory
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.settings import Settings
 
 

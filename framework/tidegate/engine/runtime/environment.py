@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from tidegate.engine.commit.listeners import CommitListeners
-from tidegate.engine.commit.snapshots import Snapshots
-from tidegate.engine.keyed_state.state_directory import StateDirectory
-from tidegate.engine.worker.loop_scheduler import LoopScheduler
-from tidegate.engine.worker.metrics import Metrics
-from tidegate.engine.worker.retention_check import RetentionCheck
+from tidegate.engine.runtime.commit_listeners import CommitListeners
+from tidegate.engine.runtime.loop_scheduler import LoopScheduler
+from tidegate.engine.runtime.metrics import Metrics
+from tidegate.engine.runtime.retention_check import RetentionCheck
+from tidegate.engine.runtime.snapshots import Snapshots
+from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.logs.base import Log
 from tidegate.settings import Settings
 from tidegate.time.clock import Clock

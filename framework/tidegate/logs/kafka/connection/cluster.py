@@ -28,9 +28,9 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.kafka.broker_errors import RetryBudget, error_of
-from tidegate.logs.kafka.client import GOODBYE, Client, Lane
-from tidegate.logs.kafka.connection_options import connection_options
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of
+from tidegate.logs.kafka.connection.client import GOODBYE, Client, Lane
+from tidegate.logs.kafka.connection.options import connection_options
 from tidegate.settings import KafkaSettings
 
 __all__ = ("EARLIEST", "LATEST", "READ_COMMITTED", "READ_UNCOMMITTED", "Cluster", "by_topic")

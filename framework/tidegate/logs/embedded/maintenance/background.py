@@ -9,12 +9,12 @@ from typing import Protocol
 from rocksdict import Rdict
 
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.embedded.cleaner import Cleaner
 from tidegate.logs.embedded.group_commit import GroupCommit
+from tidegate.logs.embedded.maintenance.cleaner import Cleaner
+from tidegate.logs.embedded.maintenance.reclaim import Reclaimer
+from tidegate.logs.embedded.maintenance.retention import Retention
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
-from tidegate.logs.embedded.reclaim import Reclaimer
-from tidegate.logs.embedded.retention import Retention
 
 __all__ = ("Maintained", "Maintenance")
 

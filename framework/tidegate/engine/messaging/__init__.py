@@ -1,1 +1,0 @@
-"""Messages to actors and their replies."""

@@ -1,0 +1,1 @@
+"""Connections to the brokers: addresses, TLS and login, cluster metadata, error codes and retries."""
