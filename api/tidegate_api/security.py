@@ -12,6 +12,7 @@ page of another origin.
 from __future__ import annotations
 
 import hmac
+import importlib.util
 import ipaddress
 import time
 from collections.abc import Iterable
@@ -122,6 +123,8 @@ class _Jwt:
             raise SettingsError("api_jwt_key: a secret for JSON web tokens needs 32 bytes or more")
         if pem and "PRIVATE KEY" in key:
             raise SettingsError("api_jwt_key is a private key: give the public one, tokens are only checked here")
+        if pem and importlib.util.find_spec("cryptography") is None:
+            raise SettingsError("api_jwt_key is a public key, which needs the extra jwt: pip install 'tidegate[jwt]'")
         self._algorithms = _ASYMMETRIC if pem else _SYMMETRIC
 
     @classmethod

@@ -181,8 +181,8 @@ class ApiSettings:
     )
     api_jwt_key: str = _setting(
         "",
-        "The secret (HS256, 32 bytes or more) or PEM public key (RS256, ES256, EdDSA) that JSON web tokens are checked "
-        "with. They need `exp`, and their scopes in `scope` or `scopes`.",
+        "The secret (HS256, 32 bytes or more) or PEM public key (RS256, ES256, EdDSA; `pip install 'tidegate[jwt]'`) "
+        "that JSON web tokens are checked with. They need `exp`, and their scopes in `scope` or `scopes`.",
         section="api",
         secret=True,
     )

@@ -48,7 +48,7 @@ def test_everything_is_installed_by_hash() -> None:
     for command in installs:
         for install in re.findall(r"pip install[^&]*", command):
             assert "--require-hashes" in install or "--no-index" in install, install
-    for name in ("runtime", "build", "spark"):
+    for name in ("runtime", "build", "jwt", "spark", "java"):
         text = (ROOT / "requirements" / f"{name}.txt").read_text()
         pins = len(re.findall(r"^[a-z0-9].*==", text, flags=re.MULTILINE))
         blocks = len(re.findall(r"^[a-z0-9].*== ?.*\\\n    --hash", text, flags=re.MULTILINE))

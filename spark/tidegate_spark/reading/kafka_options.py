@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-
 from tidegate.errors import SettingsError
 from tidegate.settings import KafkaSettings
 
@@ -52,10 +49,18 @@ def _key(path: str, password: str) -> str:
     if found is None:
         raise SettingsError(f"{path!r} holds no private key in PEM")
     try:
-        key = load_pem_private_key(found[0].encode(), password.encode() or None)
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+    except ImportError as error:
+        raise SettingsError(
+            f"the key in {path!r} needs the package cryptography: pip install 'tidegate[spark]'"
+        ) from error
+    try:
+        key = serialization.load_pem_private_key(found[0].encode(), password.encode() or None)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
         raise SettingsError(f"the key in {path!r} cannot be read: {error}") from error
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    pkcs8 = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, pkcs8, serialization.NoEncryption()).decode()
 
 
 def _read(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -200,6 +201,14 @@ def test_other_machines_are_not_served_without_tokens(host: str) -> None:
 def test_settings_that_would_not_protect_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         Security(resolve({}, options, {}).settings)
+
+
+def test_a_public_key_without_its_extra_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(SettingsError, match=r"pip install 'tidegate\[jwt\]'"):
+        Security(resolve({}, {"api_jwt_key": pem}, {}).settings)
 
 
 def test_scopes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,13 @@ def test_certificates_go_by_their_contents(tmp_path: Path) -> None:
     assert options["kafka.ssl.truststore.certificates"] == "PEM of ca"
     assert options["kafka.ssl.keystore.certificate.chain"] == "PEM of cert"
     assert options["kafka.ssl.keystore.key"] == (tmp_path / "key").read_text()
+
+
+def test_a_key_without_the_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = with_key(tmp_path, PrivateFormat.PKCS8)
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(SettingsError, match=r"pip install 'tidegate\[spark\]'"):
+        connection_options(settings)
 
 
 @pytest.mark.parametrize(
