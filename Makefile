@@ -23,7 +23,7 @@ CODE    := $(wildcard framework app api services spark examples benchmarks docke
 # uv is used where it is on PATH, pip otherwise: both install the same hashes. Bytecode is left to the first import: most
 # of what the packages hold is never imported, and compiling all of it takes a third of pip's time.
 UV      := $(shell command -v uv 2>/dev/null)
-INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(PY),$(PY) -m pip install --quiet --no-compile)
+INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(PY),$(PY) -m pip install --quiet --no-compile --disable-pip-version-check)
 
 # The value of a variable that was given on make's command line, and only there: shells have a SECONDS of their own.
 given = $(if $(filter command,$(origin $(1))),$($(1)))
