@@ -198,5 +198,5 @@ def test_a_full_disk_on_this_machine_is_not_blamed_on_the_storage(mount: Mount, 
     room = mount(tmp_path / "room")
     Ballast(room).fill()
     file = FileRef(name="x", path="files/x", size=len(raw), sha256=hashlib.sha256(raw).hexdigest())
-    with pytest.raises(StorageFullError, match=f"no room left under {room}"):
+    with pytest.raises(StorageFullError, match=f"no space left under {room}"):
         storage.fetch(file, "", room / "x")

@@ -82,8 +82,8 @@ def test_what_is_wrong_is_said_on_one_screen(project: Project) -> None:
         return project.run(*arguments, code=1).stderr
 
     assert "which message? Service 'account' takes: Deposit, Withdraw" in fails("tell", "bank.py", "account", "ann")
-    assert "'notary' takes no messages: @notary.on(MessageType)" in fails("ask", "bank.py", "notary", "ann")
-    assert "takes no message 'Gone'" in fails("tell", "bank.py", "account", "ann", "--message", "Gone")
+    assert "'notary' handles no messages: @notary.on(MessageType)" in fails("ask", "bank.py", "notary", "ann")
+    assert "handles no message 'Gone'" in fails("tell", "bank.py", "account", "ann", "--message", "Gone")
     wrong = fails("tell", "bank.py", "account", "ann", '{"amount": "x"}', "--message", "Deposit")
     assert "not a valid Deposit" in wrong
     assert "there is no service 'gone'" in fails("ask", "bank.py", "gone", "ann")

@@ -217,7 +217,7 @@ async def waiter(ctx: Context, order: str, done: ValueState[str]) -> None:
     project.run("send", "hasty.py", "orders", stdin=lines(["tea"]))
     done = project.run("worker", "hasty.py", "--until-end")
 
-    assert done.stderr.count("HandlerOverError: a context and its states are good while their handler runs") == 1
+    assert done.stderr.count("HandlerOverError: a context and its states are valid only while their handler runs") == 1
     assert "hasty.py" in done.stderr
 
 

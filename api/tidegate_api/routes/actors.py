@@ -101,12 +101,12 @@ def _message(api: ApiContext, service: str, body: MessageRequest) -> tuple[Servi
     api.serving.require_running()
     kinds = definition.messages
     if not kinds:
-        raise UsageError(f"service {service!r} takes no messages: @{service}.on(MessageType) makes it take some")
+        raise UsageError(f"service {service!r} handles no messages: @{service}.on(MessageType) adds a handler")
     if body.type is None and len(kinds) > 1:
         raise UsageError(f"which type is the message of? service {service!r} takes {', '.join(sorted(kinds))}")
     kind = kinds.get(body.type) if body.type is not None else next(iter(kinds.values()))
     if kind is None:
-        raise UsageError(f"service {service!r} takes no message {body.type!r}, only {', '.join(sorted(kinds))}")
+        raise UsageError(f"service {service!r} handles no message {body.type!r}, only {', '.join(sorted(kinds))}")
     message = kind.codec.decode(json.dumps(body.message).encode())
     raw = key_in_body(body.key, definition.key_type)
     return api.app.services[service], kind.reply, decode_key(raw, definition.key_type), message

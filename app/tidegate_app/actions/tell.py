@@ -32,7 +32,7 @@ class Messaging:
             raise UsageError(f"which message? Service {self._service.name!r} takes: {names}. Say --message NAME.")
         if not known:
             name = self._service.name
-            raise UsageError(f"service {name!r} takes no messages: @{name}.on(MessageType) makes it take some")
+            raise UsageError(f"service {name!r} handles no messages: @{name}.on(MessageType) adds a handler")
         definition = next(iter(known.values())) if message is None else known.get(message)
         if definition is None:
             raise UnknownMessageError(self._service.name, message or "", known)

@@ -109,7 +109,7 @@ def _uncertain(what: str) -> Iterator[None]:
     try:
         yield
     except LogUnavailableError as error:
-        raise LogUnavailableError(f"{error}. {what}: send it again only if doubles do no harm.") from error
+        raise LogUnavailableError(f"{error}. {what}: send it again only if duplicates are harmless.") from error
 
 
 def _fail(letters: Iterable[_Letter], error: Exception) -> None:

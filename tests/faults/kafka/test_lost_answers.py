@@ -105,7 +105,7 @@ def test_a_worker_that_was_cut_off_is_fenced_when_the_network_is_back(
         other.wait_for("assigned: ledger.0, ledger.1", seconds=SESSION + 30)
         world.until(lambda: world.observed("postings") == 2 * COUNT, "the other one does not do the work")
         proxy.mend()
-        cut_off.wait_for("must throw its work away")
+        cut_off.wait_for("must discard its uncommitted work")
         cut_off.wait_for("taken over by others")
         other.wait_for("taken over by others")  # the other one has rejoined, and has its share again
         for life in (cut_off, other):
@@ -130,10 +130,10 @@ def test_a_worker_that_the_group_has_lost_does_not_fence_its_successor_back(
         successor = world.join()
         successor.wait_for("assigned: ledger.0, ledger.1", seconds=SESSION + 30)
         world.append("entries", entries(seed + 1, COUNT, first=COUNT + 1))  # both see it, one may handle it
-        lost.wait_for("must throw its work away")
+        lost.wait_for("must discard its uncommitted work")
         lost.wait_for("waiting for the group to say whose it is")
         world.until(lambda: world.observed("postings") == 2 * COUNT, "the successor does not do the work")
-        assert "must throw its work away" not in successor.output, world.told(successor.output)
+        assert "must discard its uncommitted work" not in successor.output, world.told(successor.output)
         proxy.hold()
         successor.wait_for("taken over by others")  # the other one has rejoined, and has its share again
         for life in (lost, successor):

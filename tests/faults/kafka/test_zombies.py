@@ -74,7 +74,7 @@ def test_a_zombie_that_wakes_after_its_task_moved_is_fenced_and_throws_its_work_
     world.drain()
     oracle.check_alarms(world, world.look())
     if point in ("handler.after", "commit.frozen", "commit.appending", "transaction.sent"):
-        assert "must throw its work away" in zombie.output, world.told(zombie.output)
+        assert "must discard its uncommitted work" in zombie.output, world.told(zombie.output)
 
 
 @pytest.mark.slow

@@ -388,7 +388,7 @@ def test_asking_and_telling_past_the_context_are_refused_in_a_handler() -> None:
         await other.tell("k", Deposit(1))
 
     assert InsideHandlerError.__name__ in misuse(ask)
-    assert "Use ctx.tell(other, key, message), and let 'other' tell the answer back" in misuse(ask)
+    assert "Use ctx.tell(other, key, message), and have 'other' tell the answer back" in misuse(ask)
     assert "Use ctx.tell(other, key, message)" in misuse(tell)
 
 
@@ -406,9 +406,10 @@ def test_a_message_that_nobody_takes_is_refused_where_it_is_sent() -> None:
     async def nobody(ctx: Context, other: Any) -> None:
         ctx.tell("handler", "k", 5)
 
-    assert f"{UnknownMessageError.__name__}: service 'other' takes no message 'int'; it takes: Deposit." in misuse(tell)
+    expected = "service 'other' handles no message 'int'; it handles: Deposit."
+    assert f"{UnknownMessageError.__name__}: {expected}" in misuse(tell)
     assert UnknownNameError.__name__ in misuse(nobody)
-    with AppHarness(bank()) as harness, pytest.raises(UnknownMessageError, match="takes: Deposit, Withdraw"):
+    with AppHarness(bank()) as harness, pytest.raises(UnknownMessageError, match="handles: Deposit, Withdraw"):
         harness.tell("account", "ann", 5)
 
 
@@ -469,7 +470,7 @@ def test_a_service_without_messages_has_no_mailbox_and_an_app_without_such_no_re
     with AppHarness(app) as harness:
         assert set(harness.engine.plan.topics) == {"words"}
         assert set(harness.engine.plan.services["handler"].states) == set()
-        with pytest.raises(UnknownMessageError, match="'handler' takes no messages"):
+        with pytest.raises(UnknownMessageError, match="'handler' handles no messages"):
             harness.tell(handler, "k", 5)
 
 

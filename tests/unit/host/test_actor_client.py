@@ -70,7 +70,7 @@ async def test_a_worker_asks_its_own_services(tmp_path: Path) -> None:
             await counter.ask("a", Add(-1), timeout=60)
         with pytest.raises(MessageFailedError, match="ValueError: broken"):
             await counter.ask("a", Fail(), timeout=60)
-        with pytest.raises(UnknownMessageError, match="takes: Add, Fail"):
+        with pytest.raises(UnknownMessageError, match="handles: Add, Fail"):
             await counter.ask("a", 5)
 
 
@@ -84,7 +84,7 @@ async def test_many_ask_at_the_same_time_and_each_gets_its_own_reply(tmp_path: P
 async def test_an_ask_ends_in_time_and_can_be_repeated_under_its_idempotency_key(tmp_path: Path) -> None:
     async with running(counting(data=tmp_path, drain_seconds=0.1)) as app:
         counter = app.services["counter"]
-        with pytest.raises(AskTimeoutError, match="ask again only if doubles do no harm"):
+        with pytest.raises(AskTimeoutError, match="retry only if duplicates are harmless"):
             await counter.ask("stuck", Add(1, wait=True), timeout=0.2)
         first = await counter.ask("a", Add(1), idempotency_key="x", timeout=60)
         assert [await counter.ask("a", Add(1), idempotency_key="x", timeout=60) for _ in range(3)] == [first] * 3
