@@ -61,7 +61,7 @@ async def test_a_key_that_was_used_for_something_else_is_refused_and_after_a_day
     log = await new_log(clock)
     requests = IdempotentRequests(log, "shop", clock)
     await requests.write("a", b"one", record("one"))
-    with pytest.raises(RequestConflictError, match="used before"):
+    with pytest.raises(RequestConflictError, match="already used"):
         await requests.write("a", b"two", record("two"))
     clock.advance(KEPT_MS + 1)
     assert not (await requests.write("a", b"two", record("two"))).again
