@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import enum
+import inspect
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
@@ -202,9 +203,9 @@ class Task:
 
     async def _open_function(self) -> None:
         if self._opened is not None:
-            await self._opened.open(self.info)
+            await _finished(self._opened.open(self.info))
         elif self.definition.on_open is not None:
-            await self.definition.on_open(self.info)
+            await _finished(self.definition.on_open(self.info))
 
     # -- records -----------------------------------------------------------------------------------------------------
     @property
@@ -486,8 +487,14 @@ class Task:
         """By now all is committed that will be, so what fails here changes nothing, and is told."""
         try:
             if self._opened is not None:
-                await self._opened.close()
+                await _finished(self._opened.close())
             elif self.definition.on_close is not None:
-                await self.definition.on_close(self.info)
+                await _finished(self.definition.on_close(self.info))
         except Exception as error:
             logger.warning("%s: its close failed: %s: %s", self.plan.id, type(error).__name__, error)
+
+
+async def _finished(result: object) -> None:
+    """What a hook has returned: nothing, if it is a plain `def`."""
+    if inspect.isawaitable(result):
+        await result

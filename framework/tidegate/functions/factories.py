@@ -1,4 +1,4 @@
-"""How a service is made: of an async function, of a ProcessFunction, or as an actor that takes messages only."""
+"""How a service is made: of a function, of a ProcessFunction, or as an actor that takes messages only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def actor_service(names: Mapping[str, Any], **options: Any) -> Service:
     return Service(ServiceDefinition(inputs=(), states={}, handler=_no_events, **options), _no_events, names)
 
 
-async def _no_events(ctx: Any, event: Any) -> None:
+def _no_events(ctx: Any, event: Any) -> None:
     """Takes messages only."""
 
 
@@ -71,7 +71,7 @@ def _check_methods(
     for message in messages.values():
         check_method(cls, message.method, names, given="message")
     if reads and cls.process is ProcessFunction.process:
-        raise DefinitionError(f"{cls.__qualname__} needs a method: async def process(self, ctx, event)")
+        raise DefinitionError(f"{cls.__qualname__} needs a method: def process(self, ctx, event)")
     check_method(cls, "process", names, given="event")
     check_method(cls, "on_timer", names, given="timer")
 

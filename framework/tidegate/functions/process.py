@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidegate.errors import UsageError
@@ -13,6 +14,16 @@ __all__ = ("ProcessFunction",)
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+class _Done:
+    """What `await super().open(task)` awaits: there is nothing to wait for."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+_DONE = _Done()
 
 
 class ProcessFunction(Generic[In, Out]):
@@ -26,22 +37,24 @@ class ProcessFunction(Generic[In, Out]):
                 self.seen.value += 1
                 ctx.emit(self.seen.value)
 
-    Handlers that overlap each work on a copy of the object that `open` prepared, so keep what belongs to a key in its
-    state, and what is shared (a client, a model) on `self` in `open`."""
+    Methods may be `async def` as well, and then await. Handlers that overlap each work on a copy of the object that
+    `open` prepared, so keep what belongs to a key in its state, and what is shared (a client, a model) on `self` in
+    `open`."""
 
-    async def open(self, task: TaskInfo) -> None:
+    # Each of these may be a `def` or an `async def`, so all that the types say is Any.
+    def open(self, task: TaskInfo) -> Any:
         """Before the first record of a task."""
+        return _DONE
 
-    async def close(self) -> None:
+    def close(self) -> Any:
         """After the last one."""
+        return _DONE
 
-    async def process(self, ctx: Context, event: In) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} needs a method: async def process(self, ctx, event)")
+    def process(self, ctx: Context, event: In) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} needs a method: def process(self, ctx, event)")
 
-    async def on_timer(self, ctx: Context, timer: Timer) -> Any:
-        raise NotImplementedError(
-            f"{type(self).__name__} sets a timer, so it needs: async def on_timer(self, ctx, timer)"
-        )
+    def on_timer(self, ctx: Context, timer: Timer) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} sets a timer, so it needs: def on_timer(self, ctx, timer)")
 
     if not TYPE_CHECKING:  # a type checker that saw these would let any name pass
 

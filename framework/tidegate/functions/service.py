@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import enum
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from tidegate.codecs import type_name
 from tidegate.errors import DefinitionError, UsageError
 from tidegate.functions.context import TaskInfo
+from tidegate.functions.handler_call import BoundHandler, bound_handler
 from tidegate.functions.messages import (
     ASK_SECONDS,
     MessageDefinition,
@@ -25,7 +26,6 @@ from tidegate.functions.migrations import Migration, read_migration
 from tidegate.functions.policies import STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.signature import read_signature
-from tidegate.functions.sync_call import straight
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS
 from tidegate.logs.base import Headers
@@ -37,6 +37,8 @@ __all__ = ("OWN_KEY", "Bound", "Guarantee", "Handler", "Service", "ServiceDefini
 
 Guarantee = Literal["exactly_once", "at_least_once"]
 Handler = Callable[..., Any]
+Hook = Callable[[TaskInfo], Any]
+"""A `def` or an `async def`."""
 
 
 class OwnKey(enum.Enum):
@@ -49,15 +51,13 @@ OWN_KEY: Final = OwnKey.OWN_KEY
 
 
 class Bound(NamedTuple):
-    """Handlers with one set of state objects. `process(ctx, event, *states)`; a timer's `handler(ctx, timer,
-    *states)`; a message's `handler(ctx, message, *states)`."""
+    """All handlers of a service with one set of state objects."""
 
-    process: Handler
-    straight: Handler | None
-    """The same without a coroutine, if it awaits nothing: what it does is done when it returns."""
-    states: tuple[Any, ...]
-    timers: Mapping[str | None, tuple[Handler, tuple[Any, ...]]]
-    messages: Mapping[str, tuple[Handler, tuple[Any, ...]]]
+    process: BoundHandler
+    timers: Mapping[str | None, BoundHandler]
+    """By the timer's name; None handles all other names."""
+    messages: Mapping[str, BoundHandler]
+    """By the name of the message type."""
 
 
 @dataclass(kw_only=True)
@@ -92,8 +92,8 @@ class ServiceDefinition:
     """By the timer's name; None handles all other names."""
     migrations: dict[tuple[str, int], Migration] = field(default_factory=dict)
     """By the state's name and the version that they begin with."""
-    on_open: Callable[[TaskInfo], Awaitable[None]] | None = None
-    on_close: Callable[[TaskInfo], Awaitable[None]] | None = None
+    on_open: Hook | None = None
+    on_close: Hook | None = None
     messages: dict[str, MessageDefinition] = field(default_factory=dict)
     """What it takes as an actor, by name. Without any it has no mailbox."""
     partitions: int = 0
@@ -154,21 +154,17 @@ class ServiceDefinition:
                         f"it is before it is set in its annotation, Annotated[ValueState[...], Default(...)]"
                     )
                 setattr(mine, name, state)
-            methods = {name: (getattr(mine, message.method), ()) for name, message in self.messages.items()}
-            return Bound(mine.process, straight(mine.process), (), {None: (mine.on_timer, ())}, methods)
+            messages = {name: bound_handler(getattr(mine, it.method)) for name, it in self.messages.items()}
+            return Bound(bound_handler(mine.process), {None: bound_handler(mine.on_timer)}, messages)
         if self.handler is None:
             raise DefinitionError(f"service {self.name!r} has no handler")
-        timers = {
-            name: (handler, tuple(states[state] for state in wanted))
-            for name, (handler, wanted) in self.timer_handlers.items()
-        }
-        messages = {
-            name: (message.handler, tuple(states[state] for state in message.states))
-            for name, message in self.messages.items()
-            if message.handler is not None
-        }
-        wanted_states = tuple(states[name] for name in self.handler_states)
-        return Bound(self.handler, straight(self.handler), wanted_states, timers, messages)
+
+        def bound(handler: Handler, wanted: Iterable[str]) -> BoundHandler:
+            return bound_handler(handler, tuple(states[name] for name in wanted))
+
+        timers = {name: bound(*timer) for name, timer in self.timer_handlers.items()}
+        messages = {name: bound(it.handler, it.states) for name, it in self.messages.items() if it.handler is not None}
+        return Bound(bound(self.handler, self.handler_states), timers, messages)
 
 
 class Service:
@@ -321,13 +317,13 @@ class Service:
 
         return register
 
-    def on_open(self, hook: Callable[[TaskInfo], Awaitable[None]]) -> Callable[[TaskInfo], Awaitable[None]]:
+    def on_open(self, hook: Hook) -> Hook:
         """Run before the first record of a task."""
         self._refuse_class_form("open")
         self.definition.on_open = hook
         return hook
 
-    def on_close(self, hook: Callable[[TaskInfo], Awaitable[None]]) -> Callable[[TaskInfo], Awaitable[None]]:
+    def on_close(self, hook: Hook) -> Hook:
         """Run after the last record of a task."""
         self._refuse_class_form("close")
         self.definition.on_close = hook

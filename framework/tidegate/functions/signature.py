@@ -11,6 +11,7 @@ from typing import Any
 from tidegate.codecs import type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
+from tidegate.functions.handler_call import Rearranged, wraps_async
 from tidegate.state.declaration import StateDeclaration, declare
 
 __all__ = ("HandlerSignature", "check_method", "read_class_states", "read_signature")
@@ -28,10 +29,7 @@ class HandlerSignature:
 def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, event: str) -> HandlerSignature:
     """`event` says what the handler is given besides its states: "event" or "timer"."""
     label = getattr(handler, "__qualname__", repr(handler))
-    _refuse_generator(label, handler)
-    if not inspect.iscoroutinefunction(handler):
-        name = getattr(handler, "__name__", "handler")
-        raise DefinitionError(f"{label} must be an async function: write 'async def {name}(...)'")
+    _refuse_no_function(label, handler)
     hints = _hints(handler, names, label)
     order: list[int | StateDeclaration] = []
     event_type: Any = None
@@ -55,7 +53,7 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
             )
     if event == "event" and event_type is None:
         raise DefinitionError(
-            f"{label} takes no event; write for example: async def {handler.__name__}(ctx: Context, event: Event)"
+            f"{label} takes no event; write for example: def {_name(handler)}(ctx: Context, event: Event)"
         )
     if event == "timer" and event_type not in (None, Any, Timer):
         raise DefinitionError(f"{label}: a timer's handler takes a Context, states, and if it wants the Timer")
@@ -64,10 +62,23 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
     return HandlerSignature(states=states, event_type=event_type, call=_arranged(handler, order))
 
 
-def _refuse_generator(label: str, handler: Callable[..., Any]) -> None:
-    """As a Faust agent may be, for example."""
-    if inspect.isasyncgenfunction(handler) or inspect.isgeneratorfunction(handler):
-        raise DefinitionError(f"{label} yields, and nobody gets what a handler yields: send it on with ctx.emit(...)")
+def _name(handler: Callable[..., Any]) -> str:
+    return getattr(handler, "__name__", "handler")
+
+
+def _refuse_no_function(label: str, handler: Callable[..., Any]) -> None:
+    """A handler is a `def` or an `async def`. A generator, as a Faust agent may be, yields to nobody; and the coroutine
+    that a plain wrapper around an `async def` returns would never be awaited."""
+    if not callable(handler):
+        raise DefinitionError(f"{label} is no function: write 'def {_name(handler)}(ctx, event)' or an 'async def'")
+    function = inspect.unwrap(handler)
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise DefinitionError(f"{label} yields, and nothing reads what a handler yields: send it on with ctx.emit(...)")
+    if wraps_async(handler):
+        raise DefinitionError(
+            f"{label} is a plain function around an async one, whose coroutine would never be awaited: write the "
+            f"wrapper as 'async def' and await the handler in it"
+        )
 
 
 def _refuse_default(label: str, state: str, default: Any) -> None:
@@ -82,7 +93,7 @@ def _refuse_result(label: str, result: Any) -> None:
     """It would be lost."""
     if result not in (None, type(None), Any, typing.NoReturn, typing.Never):
         raise DefinitionError(
-            f"{label} returns {type_name(result)}, and nobody gets what a handler returns: send it on with "
+            f"{label} returns {type_name(result)}, and nothing reads what a handler returns: send it on with "
             f"ctx.emit(...), answer a message with ctx.reply(...), and write '-> None'"
         )
 
@@ -106,11 +117,7 @@ def _arranged(handler: Callable[..., Any], order: list[int | StateDeclaration]) 
         else:
             indexes.append(states)
             states += 1
-
-    def rearranged(*arguments: Any) -> Any:
-        return handler(*(arguments[index] for index in indexes))
-
-    return rearranged
+    return Rearranged(handler, indexes)
 
 
 def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclaration, ...]:
@@ -127,14 +134,12 @@ def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclara
 def check_method(cls: type, name: str, names: Mapping[str, Any], *, given: str) -> None:
     """That a method of the class form is called as it expects to be, and that nothing it returns is lost."""
     method, label = getattr(cls, name), f"{cls.__qualname__}.{name}"
-    _refuse_generator(label, method)
+    _refuse_no_function(label, method)
     try:
         inspect.signature(method).bind("self", "ctx", given)
-        fits = inspect.iscoroutinefunction(method)
-    except TypeError:
-        fits = False
-    if not fits:
+    except TypeError as error:
         raise DefinitionError(
-            f"{label} must be: async def {name}(self, ctx, {given}). Its states are annotated attributes of the class"
-        )
+            f"{label} must be: def {name}(self, ctx, {given}), or the same as an 'async def'. Its states are annotated "
+            f"attributes of the class"
+        ) from error
     _refuse_result(label, _hints(method, names, label).get("return"))

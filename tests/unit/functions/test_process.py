@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -175,14 +176,18 @@ def test_without_on_timer_it_cannot_set_timers() -> None:
         bench.put("k", 5)
 
 
-class Sync(ProcessFunction[int, int]):
-    def process(self, ctx: Context, event: int) -> None: ...  # type: ignore[override]
+class PlainWrapper(ProcessFunction[int, int]):
+    async def awaits(self, ctx: Context, event: int) -> None: ...
+
+    @functools.wraps(awaits)
+    def process(self, *arguments: Any) -> Any:  # type: ignore[override]
+        return self.awaits(*arguments)
 
 
-class SyncTimer(ProcessFunction[int, int]):
+class TimerWithoutTimer(ProcessFunction[int, int]):
     async def process(self, ctx: Context, event: int) -> None: ...
 
-    def on_timer(self, ctx: Context, timer: Timer) -> None: ...  # type: ignore[override]
+    def on_timer(self, ctx: Context) -> None: ...  # type: ignore[override]
 
 
 class Nothing(ProcessFunction[int, int]):
@@ -227,14 +232,14 @@ class NotOne:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (Sync, "async def process"),
-        (SyncTimer, "async def on_timer"),
-        (Nothing, "async def process"),
+        (PlainWrapper, "write the wrapper as 'async def'"),
+        (TimerWithoutTimer, r"def on_timer\(self, ctx, timer\)"),
+        (Nothing, "def process"),
         (Yielding, r"yields.*ctx\.emit"),
         (Returning, r"returns int.*ctx\.emit"),
         (ReturningAtATime, r"on_timer returns int"),
-        (StateAsParameter, r"async def process\(self, ctx, event\).*annotated attributes"),
-        (WithoutContext, r"async def process\(self, ctx, event\)"),
+        (StateAsParameter, r"def process\(self, ctx, event\).*annotated attributes"),
+        (WithoutContext, r"def process\(self, ctx, event\)"),
         (PlainDefault, r"'seen'.*Default\(0\)"),
         (NotOne, "must derive from ProcessFunction"),
     ],

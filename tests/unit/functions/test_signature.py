@@ -171,6 +171,15 @@ def test_a_handler_may_expect_more_or_less_than_its_topics_type(handler: Any, va
 def plain(ctx: Context, event: Any) -> None: ...
 
 
+@functools.wraps(takes_event)
+def plain_wrapper(*arguments: Any) -> Any:
+    return takes_event(*arguments)
+
+
+def plain_generator(ctx: Context, event: Any) -> Any:
+    yield event
+
+
 async def generator(ctx: Context, event: Any) -> Any:
     yield 1
 
@@ -222,8 +231,10 @@ async def result(ctx: Context, event: Any) -> int:
 
 
 REFUSED = {
-    "not async": (plain, r"async def plain\("),
-    "a generator": (generator, r"yields.*ctx\.emit"),
+    "no function": (3, r"write 'def handler\("),
+    "a plain wrapper around an async function": (plain_wrapper, "write the wrapper as 'async def'"),
+    "a generator": (plain_generator, r"yields.*ctx\.emit"),
+    "an async generator": (generator, r"yields.*ctx\.emit"),
     "star arguments": (star, "events"),
     "keyword only": (keyword, "seen"),
     "two events": (two_events, "what is 'other'"),

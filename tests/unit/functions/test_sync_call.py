@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.functions.sync_call import straight
+from tidegate.functions.sync_call import without_coroutine
 
 Function = Callable[..., Any]
 
@@ -97,7 +97,7 @@ STRAIGHT = [
 
 @pytest.mark.parametrize("function", STRAIGHT, ids=lambda function: function.__name__)
 def test_what_awaits_nothing_does_the_same_without_a_coroutine(function: Function) -> None:
-    copy = straight(function)
+    copy = without_coroutine(function)
     assert copy is not None
     for number in (0, 1, 4):
         assert copy(number) == run(function, number)
@@ -109,11 +109,11 @@ def test_what_awaits_nothing_does_the_same_without_a_coroutine(function: Functio
 
 
 def test_keywords_and_closures_are_the_functions_own() -> None:
-    copy = straight(with_defaults)
+    copy = without_coroutine(with_defaults)
     assert copy is not None
     assert copy(1, factor=2) == run(with_defaults, 1, factor=2) == 22
     add = closing_over(5)
-    copy = straight(add)
+    copy = without_coroutine(add)
     assert copy is not None
     assert [copy(1), run(add, 1), copy(1)] == [6, 7, 8]
 
@@ -127,7 +127,7 @@ def test_a_method_keeps_its_object() -> None:
             return self.total
 
     adder = Adder()
-    copy = straight(adder.add)
+    copy = without_coroutine(adder.add)
     assert copy is not None
     assert [copy(2), copy(3), adder.total] == [2, 5, 5]
 
@@ -136,7 +136,7 @@ def test_an_error_comes_through_with_its_place() -> None:
     async def fail() -> None:
         raise ValueError("on purpose")
 
-    copy = straight(fail)
+    copy = without_coroutine(fail)
     assert copy is not None
     with pytest.raises(ValueError, match="on purpose") as raised:
         copy()
@@ -148,7 +148,7 @@ def test_stop_iteration_is_an_error_like_any_other() -> None:
     async def stop() -> None:
         raise StopIteration
 
-    copy = straight(stop)
+    copy = without_coroutine(stop)
     assert copy is not None
     with pytest.raises((StopIteration, RuntimeError)):
         copy()
@@ -205,4 +205,4 @@ OTHERS = [
     "function", OTHERS, ids=lambda function: getattr(function, "__name__", type(function).__name__)
 )
 def test_what_may_wait_or_is_something_else_is_left_as_it_is(function: Function) -> None:
-    assert straight(function) is None
+    assert without_coroutine(function) is None

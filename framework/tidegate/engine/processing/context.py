@@ -152,7 +152,7 @@ class TaskContext(Context):
 
     def _lendable(self) -> InlineValue | None:
         only, _ = self.only_state
-        if self.mutable or self.bound is None or type(only) is not ValueHandle or self.bound.states != (only,):
+        if self.mutable or self.bound is None or type(only) is not ValueHandle or self.bound.process.states != (only,):
             return None
         return InlineValue(only)
 
@@ -190,6 +190,7 @@ class TaskContext(Context):
 
     def rollback(self) -> None:
         """The handler failed: nothing of it happened."""
+        self.letter = None
         self.timers_set.clear()
         self.journal.checks.clear()
         if self.private is not None:
@@ -391,12 +392,11 @@ class TaskContext(Context):
             raise UsageError(f"a handler of {self._info.service!r} replies twice to {self.letter.name!r}: reply once")
         self.answer = self.mail.encode_reply(self.letter, value)
 
-    def take_up(self, letter: ActorMessage) -> None:
-        """A message is about to be handled."""
+    def begin_message(self, letter: ActorMessage) -> None:
         self.letter, self.answer = letter, None
 
-    def put_down(self) -> bytes | None:
-        """It is handled. Returns what was replied."""
+    def end_message(self) -> bytes | None:
+        """Returns what was replied."""
         self.letter = None
         return self.answer
 

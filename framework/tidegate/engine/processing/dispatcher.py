@@ -25,6 +25,7 @@ from tidegate.engine.processing.prefetch import Prefetch
 from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import DataError, MissingKeyError
+from tidegate.functions.handler_call import check_result
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
 from tidegate.logs.records import read_columns
@@ -202,7 +203,7 @@ class Dispatcher:
         to do.
 
         Everything that a plain record needs is in here, in local variables: a call per record and step would cost a
-        third of the throughput. A handler that awaits nothing is called as a plain function (see `straight`). This is a
+        third of the throughput. A handler that awaits nothing is called directly (see `handler_call`). This is a
         coroutine for the others, because to await one that does not suspend takes less than half of what `send` takes:
         no StopIteration is made (0.10 µs against 0.25). If one does suspend, this coroutine is parked with it, and ends
         with it."""
@@ -216,9 +217,8 @@ class Dispatcher:
         passing = alone and bound is not None and extract is None
         timed, top = channel is not None, MIN_TIME
         assert context.bound is not None  # noqa: S101  only re-keying services have none
-        process, states = context.bound.process, context.bound.states
+        process, direct, states = context.bound.process
         state = states[0] if len(states) == 1 else None
-        straight = context.bound.straight if state is not None else None
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
         handling = self._handling
@@ -286,8 +286,12 @@ class Dispatcher:
                         faults.fault_point("handler.before")
                     try:
                         # Unpacking one state would take longer than calling with it.
-                        if straight is not None:
-                            straight(context, value, given)
+                        if direct is not None:
+                            result = (
+                                direct(context, value, given) if state is not None else direct(context, value, *states)
+                            )
+                            if result is not None:
+                                check_result(result, self._definition.name)
                         elif state is not None:
                             await process(context, value, given)
                         else:

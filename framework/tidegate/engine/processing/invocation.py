@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from tidegate import faults
+from tidegate.engine.formats.actor_message import ActorMessage
 from tidegate.engine.processing.context import TaskContext
 from tidegate.engine.processing.coroutine_driver import FAILURES, CoroutineDriver
 from tidegate.engine.processing.error_handler import ErrorHandler, FailureAction
@@ -23,6 +24,7 @@ from tidegate.engine.processing.key_order import KeyOrder
 from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, UnknownTimerError
+from tidegate.functions.handler_call import BoundHandler, check_result
 from tidegate.functions.service import ServiceDefinition
 from tidegate.logs.base import LogRecord
 from tidegate.time.clock import Clock
@@ -105,10 +107,17 @@ class Invoker:
             if self.blamed is not None and self.blamed.names(work):
                 work.attempt = sys.maxsize
                 raise self.blamed.error
-            coroutine = self._begin(context, work)
-            if coroutine is None:
-                self._done(work)
+            if work.timer is not None and not self._agenda.is_set(work.timer, work.key):
+                self._done(work)  # it was cancelled or moved, or has fired
                 return True
+            coroutine = self._call(context, work)
+        except FAILURES as error:
+            self.failed(context, work, error)
+            return True
+        if coroutine is None:
+            self._settle(context, work)
+            return True
+        try:
             yielded = coroutine.send(None)
         except StopIteration:
             self._settle(context, work)
@@ -119,25 +128,44 @@ class Invoker:
             return False
         return True
 
-    def _begin(self, context: TaskContext, work: WorkItem) -> Coroutine[Any, Any, Any] | None:
-        """None: the timer was cancelled, moved or fired meanwhile."""
+    def _call(self, context: TaskContext, work: WorkItem) -> Coroutine[Any, Any, Any] | None:
+        """Call the handler. None: it has finished; else the coroutine that it has become."""
+        handler, event = self._begin(context, work)
+        if handler is None:
+            return None
+        message = context.letter
+        if handler.direct is None:
+            coroutine = handler.function(context, event, *handler.states)
+            return coroutine if message is None else self._deliver(context, coroutine, message)
+        result = handler.direct(context, event, *handler.states)
+        if result is not None:
+            check_result(result, self._definition.name)
+        if message is not None:
+            context.mail.complete(context, message)
+        return None
+
+    async def _deliver(self, context: TaskContext, coroutine: Coroutine[Any, Any, Any], message: ActorMessage) -> None:
+        await coroutine
+        context.mail.complete(context, message)
+
+    def _begin(self, context: TaskContext, work: WorkItem) -> tuple[BoundHandler | None, Any]:
+        """Give the context this work. Returns its handler, and what that takes after the context; None: there is
+        nothing to call."""
         bound, timer = context.bound, work.timer
         source = work.input.source if work.input is not None else None
         assert bound is not None  # noqa: S101  re-keying services have no work of this kind
+        context.letter = None
         if timer is None:
             context.begin(work.key, work.timestamp, work.record, source, work.late)
             if work.input is not None and work.input.topic.mailbox:
-                return context.mail.deliver(context, work.value)
-            return bound.process(context, work.value, *bound.states)  # type: ignore[no-any-return]
-        if not self._agenda.is_set(timer, work.key):
-            return None
+                return context.mail.accept(context, work.value), work.value.message
+            return bound.process, work.value
         context.begin(work.key, timer.at, None, None, False, timer)
         context.timers.cancel(timer.name)
-        found = bound.timers.get(timer.name) or bound.timers.get(None)
-        if found is None:  # set by an earlier version of the service
+        handler = bound.timers.get(timer.name) or bound.timers.get(None)
+        if handler is None:  # set by an earlier version of the service
             raise UnknownTimerError(self._definition.name, timer.name)
-        handler, states = found
-        return handler(context, timer, *states)  # type: ignore[no-any-return]
+        return handler, timer
 
     def _settle(self, context: TaskContext, work: WorkItem) -> None:
         """The handler finished."""

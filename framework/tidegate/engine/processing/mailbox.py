@@ -32,6 +32,7 @@ from tidegate.engine.formats.actor_message import (
 from tidegate.engine.processing.output import Output
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import RejectedError, UnknownMessageError, UnknownNameError, UsageError
+from tidegate.functions.handler_call import BoundHandler
 from tidegate.functions.messages import the_one_for
 from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
@@ -97,26 +98,28 @@ class Mailbox:
         """A shuffle places it by its key; whoever waits for the reply waits for that commit, too."""
         self.awaited = self.awaited or address_of(record) is not None
 
-    async def deliver(self, context: TaskContext, letter: ActorMessage) -> None:
-        """Handle a message; see the module."""
-        key = letter.idempotency_key
+    def accept(self, context: TaskContext, message: ActorMessage) -> BoundHandler | None:
+        """Step 1. The handler of a message, which is about to run; None: the message was handled before, and its reply
+        is given again."""
+        key = message.idempotency_key
         remembered: MapState[str, Remembered] = context.state(REMEMBERED)
         if key is not None and (known := remembered.get(key)) is not None:
-            same = known.digest == letter.digest
+            same = known.digest == message.digest
             outcome = ReplyOutcome.REPLIED if same else ReplyOutcome.REUSED
-            self._answer(context, letter.address, outcome, known.reply.encode() if same else _NOTHING)
-            return
-        if context.bound is None or letter.name not in context.bound.messages:
-            raise UnknownMessageError(self._definition.name, letter.name, self._definition.messages)
-        handler, states = context.bound.messages[letter.name]
-        context.take_up(letter)
-        try:
-            await handler(context, letter.message, *states)
-        finally:
-            answer = context.put_down() or _NOTHING
-        if key is not None:
-            remembered[key] = Remembered(digest=letter.digest, reply=answer.decode())
-        self._answer(context, letter.address, ReplyOutcome.REPLIED, answer)
+            self._answer(context, message.address, outcome, known.reply.encode() if same else _NOTHING)
+            return None
+        if context.bound is None or message.name not in context.bound.messages:
+            raise UnknownMessageError(self._definition.name, message.name, self._definition.messages)
+        context.begin_message(message)
+        return context.bound.messages[message.name]
+
+    def complete(self, context: TaskContext, message: ActorMessage) -> None:
+        """Steps 3 and 4: the handler has finished."""
+        reply = context.end_message() or _NOTHING
+        if message.idempotency_key is not None:
+            remembered: MapState[str, Remembered] = context.state(REMEMBERED)
+            remembered[message.idempotency_key] = Remembered(digest=message.digest, reply=reply.decode())
+        self._answer(context, message.address, ReplyOutcome.REPLIED, reply)
 
     def encode_reply(self, letter: ActorMessage | None, value: Any) -> bytes:
         if letter is None:
