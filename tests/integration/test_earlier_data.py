@@ -1,0 +1,32 @@
+"""A data directory and a savepoint of an earlier version are read, and go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.earlier import story
+from tests.integration.ledger import Ledger, expected
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    made = Ledger(tmp_path, "embedded")
+    yield made
+    made.close()
+
+
+def test_a_data_directory_whose_worker_was_killed_is_read_and_goes_on_exactly_once(ledger: Ledger) -> None:
+    assert ledger.contents() == expected("embedded", "stored")
+    assert ledger.go_on() == expected("embedded", "gone_on")
+    assert ledger.overdue() == {f"c{number}": 1 for number in range(13)}
+
+
+def test_a_savepoint_with_records_in_flight_is_restored_into_more_tasks(ledger: Ledger) -> None:
+    restored = ledger.run("savepoint", "restore", story.APP, "middle", "--partitions", "3")
+    assert "customers: 2 tasks before, 3 now" in restored.stderr
+    assert "0 records in flight" not in restored.stderr
+    ledger.finish()
+    assert ledger.contents() == expected("embedded", "restored")
