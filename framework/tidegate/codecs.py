@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from inspect import Parameter, isabstract
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, is_typeddict
 
 import msgspec
@@ -328,8 +328,8 @@ def _finds_others(cls: Any) -> bool:
 
 
 def _exact(type_: Any) -> type | None:
-    classes = _classes(type_)
-    return classes[0] if classes is not None and len(classes) == 1 else None
+    classes = [cls for cls in _classes(type_) or () if cls is not NoneType]
+    return classes[0] if len(classes) == 1 else None
 
 
 def _is_anything(_: Any) -> bool:

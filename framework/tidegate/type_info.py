@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
-from typing import Any, Final, get_args, get_origin, get_type_hints, is_typeddict
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from msgspec import inspect
 
-__all__ = ("UNFIT_KEYS", "classes_in", "is_fixed", "is_schemaless", "nodes_of")
+__all__ = ("UNFIT_KEYS", "classes_in", "is_fixed", "is_schemaless", "nodes_of", "takes_none")
 
 UNFIT_KEYS: Final = (
     inspect.NoneType,
@@ -85,6 +86,17 @@ def is_fixed(node: inspect.Type) -> bool:
 def is_schemaless(nodes: Iterable[inspect.Type]) -> bool:
     kinds = {type(node) for node in nodes}
     return inspect.AnyType in kinds and kinds <= {inspect.AnyType, inspect.DictType, inspect.ListType, inspect.StrType}
+
+
+def takes_none(type_: Any) -> bool:
+    """Whether None is a value of this type."""
+    type_ = getattr(type_, "__value__", getattr(type_, "__supertype__", type_))  # an alias, a NewType
+    origin = get_origin(type_)
+    if origin is Annotated:
+        return takes_none(get_args(type_)[0])
+    if origin is Union or origin is UnionType:
+        return any(map(takes_none, get_args(type_)))
+    return type_ in (Any, None, NoneType, object)
 
 
 def classes_in(type_: Any, seen: set[int] | None = None) -> Iterator[Any]:

@@ -49,7 +49,7 @@ async def later(ctx: Context, seen: Annotated[ValueState[int], Default(0)]) -> N
 
 
 @app.process(notes, key_by="who", key_type=int, errors=DEAD_LETTER)
-async def pad(ctx: Context, note: dict, last: ValueState[dict]) -> None:
+async def pad(ctx: Context, note: dict, last: ValueState[dict | None]) -> None:
     last.value = note
 '''
 

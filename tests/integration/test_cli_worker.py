@@ -185,7 +185,7 @@ app = App("slow")
 orders = app.topic("orders", value_type=str)
 
 @app.process(orders)
-async def waiter(ctx: Context, order: str, done: ValueState[str]) -> None:
+async def waiter(ctx: Context, order: str, done: ValueState[str | None]) -> None:
     print("begun", flush=True)
     await asyncio.sleep(1.5)
     done.value = order
@@ -207,7 +207,7 @@ app = App("hasty")
 orders = app.topic("orders", value_type=str, key=str)
 
 @app.process(orders)
-async def waiter(ctx: Context, order: str, done: ValueState[str]) -> None:
+async def waiter(ctx: Context, order: str, done: ValueState[str | None]) -> None:
     async def later() -> None:
         await asyncio.sleep(0)
         done.value = order

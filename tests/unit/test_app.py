@@ -269,7 +269,7 @@ def test_faust_and_tidegate_topics_live_side_by_side() -> None:
 
 
 class Nested(ProcessFunction[Any, Any]):
-    kept: ValueState[int]
+    kept: ValueState[int | None]
 
     async def process(self, ctx: Context, event: Any) -> None: ...
 
@@ -278,7 +278,7 @@ def test_a_class_and_a_function_compile_to_the_same_definition() -> None:
     app = App("app")
     topic = app.topic("t")
 
-    async def function(ctx: Context, event: Any, kept: ValueState[int]) -> None: ...
+    async def function(ctx: Context, event: Any, kept: ValueState[int | None]) -> None: ...
 
     one = app.process(topic)(Nested).definition
     two = app.process(topic)(function).definition

@@ -5,12 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+else:  # those of the standard library have no defaults before Python 3.13
+    from typing import TypeVar as _TypeVar
+
+    def TypeVar(name: str, *, default: Any, **options: Any) -> Any:  # noqa: N802
+        return _TypeVar(name, **options)
+
+
 __all__ = ("Context", "Origin", "TaskInfo", "TimeDomain", "Timer", "Timers")
+
+K = TypeVar("K", covariant=True, default=Any)
+R = TypeVar("R", contravariant=True, default=Any)
 
 TimeDomain = Literal["event", "processing"]
 
@@ -66,12 +78,22 @@ class Timers(ABC):
     def __iter__(self) -> Iterator[Timer]: ...
 
 
-class Context(ABC):
-    """The current record and what can be done about it. Valid until the handler returns, not longer."""
+class Context(ABC, Generic[K, R]):
+    """The current record and what can be done about it. Valid until the handler returns, not longer.
+
+    `Context[int]` says that keys are whole numbers, and `Context[int, Balance]` also what the handler of a message
+    replies with: type checkers then know `ctx.key` and check `ctx.reply`. A bare `Context` leaves both open."""
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            """The second one may be left out."""
+            given = parameters if isinstance(parameters, tuple) else (parameters,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
     @property
     @abstractmethod
-    def key(self) -> Any:
+    def key(self) -> K:
         """The key whose actor this is, as the service's key type (text unless declared otherwise)."""
 
     @property
@@ -149,6 +171,6 @@ class Context(ABC):
         `service`: of this app, itself or by name. `timestamp`: else the current record's."""
 
     @abstractmethod
-    def reply(self, value: Any) -> None:
+    def reply(self, value: R) -> None:
         """Answer the message that is being handled, once; whoever asked gets it when this record is committed. If
         nobody asked, nothing is sent. Only the handler of a message can reply."""

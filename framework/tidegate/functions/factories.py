@@ -13,7 +13,7 @@ from tidegate.functions.messages import MessageDefinition, marked_methods
 from tidegate.functions.migrations import declared_migrations
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Handler, Service, ServiceDefinition
-from tidegate.functions.signature import check_method, read_class_states, read_signature
+from tidegate.functions.signature import check_key_type, check_method, read_class_states, read_signature
 from tidegate.functions.topics import TopicDefinition
 
 __all__ = ("actor_service", "class_service", "function_service")
@@ -22,6 +22,9 @@ __all__ = ("actor_service", "class_service", "function_service")
 def function_service(handler: Handler, names: Mapping[str, Any], **options: Any) -> Service:
     signature = read_signature(handler, names, event="event")
     inputs = _typed(options["name"], options.pop("inputs"), signature.event_type)
+    check_key_type(signature.label, signature.key_type, options["key_type"])
+    for state in signature.states:
+        state.check_initial()
     definition = ServiceDefinition(
         inputs=inputs,
         states={declaration.name: declaration for declaration in signature.states},
@@ -44,8 +47,10 @@ def _no_events(ctx: Any, event: Any) -> None:
 def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], **options: Any) -> Service:
     cls, inputs = type(prototype), options.pop("inputs")
     messages = marked_methods(cls)
-    _check_methods(cls, messages, names, reads=bool(inputs))
+    _check_methods(cls, messages, names, reads=bool(inputs), key_type=options["key_type"])
     states = read_class_states(cls, names)
+    for declaration in states:
+        declaration.check_initial()
     definition = ServiceDefinition(
         inputs=_typed(options["name"], inputs, _event_type(cls)),
         states={declaration.name: declaration for declaration in states},
@@ -67,13 +72,14 @@ def _check_methods(
     names: Mapping[str, Any],
     *,
     reads: bool,
+    key_type: Any,
 ) -> None:
     for message in messages.values():
-        check_method(cls, message.method, names, given="message")
+        check_method(cls, message.method, names, given="message", key_type=key_type)
     if reads and cls.process is ProcessFunction.process:
         raise DefinitionError(f"{cls.__qualname__} needs a method: def process(self, ctx, event)")
-    check_method(cls, "process", names, given="event")
-    check_method(cls, "on_timer", names, given="timer")
+    check_method(cls, "process", names, given="event", key_type=key_type)
+    check_method(cls, "on_timer", names, given="timer", key_type=key_type)
 
 
 def _event_type(cls: type) -> Any:

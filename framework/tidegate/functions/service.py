@@ -25,7 +25,7 @@ from tidegate.functions.messages import (
 from tidegate.functions.migrations import Migration, read_migration
 from tidegate.functions.policies import STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
-from tidegate.functions.signature import read_signature
+from tidegate.functions.signature import check_key_type, read_signature
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS
 from tidegate.logs.base import Headers
@@ -204,6 +204,7 @@ class Service:
             if name in self.definition.timer_handlers:
                 raise DefinitionError(f"service {self.name!r} has two handlers for the timer {name!r}; keep one")
             signature = read_signature(handler, self._names, event="timer")
+            check_key_type(signature.label, signature.key_type, self.definition.key_type)
             for declaration in signature.states:
                 self._add_state(declaration)
             self.definition.timer_handlers[name] = (signature.call, tuple(s.name for s in signature.states))
@@ -223,6 +224,7 @@ class Service:
                 raise DefinitionError(f"{self.name} is a class: mark a method with @tidegate.on(...) instead")
             self.definition.check_may_take_messages()
             signature = read_signature(handler, self._names, event="event")
+            check_key_type(signature.label, signature.key_type, self.definition.key_type)
             if signature.event_type not in (Any, message_type):
                 label = getattr(handler, "__qualname__", repr(handler))
                 raise DefinitionError(
@@ -335,7 +337,10 @@ class Service:
 
     def _add_state(self, declaration: StateDeclaration) -> None:
         """The first declaration counts; later ones may leave its options out, but not contradict it."""
-        known = self.definition.states.setdefault(declaration.name, declaration)
+        known = self.definition.states.get(declaration.name)
+        if known is None:
+            declaration.check_initial()
+            known = self.definition.states[declaration.name] = declaration
         if not known.agrees_with(declaration):
             raise DefinitionError(
                 f"service {self.name!r}: state {declaration.name!r} is declared in two different ways"

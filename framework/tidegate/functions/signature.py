@@ -8,20 +8,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.codecs import type_name
+from tidegate.codecs import may_be, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
 from tidegate.functions.handler_call import Rearranged, wraps_async
 from tidegate.state.declaration import StateDeclaration, declare
 
-__all__ = ("HandlerSignature", "check_method", "read_class_states", "read_signature")
+__all__ = ("HandlerSignature", "check_key_type", "check_method", "read_class_states", "read_signature")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HandlerSignature:
+    label: str
+    """What errors call the handler."""
     states: tuple[StateDeclaration, ...]
     event_type: Any
     """As annotated; Any: not."""
+    key_type: Any
+    """Of `Context[K]`; Any: not said."""
+    reply_type: Any
+    """Of `Context[K, R]`; Any: not said."""
     call: Callable[..., Any]
     """Takes context, event, and the states in the order of `states`."""
 
@@ -33,6 +39,7 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
     hints = _hints(handler, names, label)
     order: list[int | StateDeclaration] = []
     event_type: Any = None
+    context: Any = Context
     for parameter in inspect.signature(handler).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
             raise DefinitionError(f"{label}: parameter {parameter.name!r} must be an ordinary positional one")
@@ -42,7 +49,8 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
             if parameter.default is not parameter.empty:
                 _refuse_default(label, parameter.name, parameter.default)
             order.append(declaration)
-        elif annotation is Context or (annotation is Any and parameter.name in ("ctx", "context")):
+        elif _is_context(annotation) or (annotation is Any and parameter.name in ("ctx", "context")):
+            context = annotation
             order.append(0)
         elif event_type is None:
             event_type = annotation
@@ -59,7 +67,28 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
         raise DefinitionError(f"{label}: a timer's handler takes a Context, states, and if it wants the Timer")
     _refuse_result(label, hints.get("return"))
     states = tuple(item for item in order if isinstance(item, StateDeclaration))
-    return HandlerSignature(states=states, event_type=event_type, call=_arranged(handler, order))
+    key_type, reply_type = typing.get_args(context) or (Any, Any)
+    return HandlerSignature(
+        label=label,
+        states=states,
+        event_type=event_type,
+        key_type=key_type,
+        reply_type=reply_type,
+        call=_arranged(handler, order),
+    )
+
+
+def _is_context(annotation: Any) -> bool:
+    return (typing.get_origin(annotation) or annotation) is Context
+
+
+def check_key_type(label: str, annotated: Any, key_type: Any) -> None:
+    """What a handler's `Context[K]` says of keys must be what they are."""
+    if not may_be(key_type, annotated):
+        raise DefinitionError(
+            f"{label} takes a Context[{type_name(annotated)}], but its service's keys are of {type_name(key_type)}: "
+            f"write Context[{type_name(key_type)}], or declare the service with key_type={type_name(annotated)}"
+        )
 
 
 def _name(handler: Callable[..., Any]) -> str:
@@ -131,7 +160,7 @@ def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclara
     return states
 
 
-def check_method(cls: type, name: str, names: Mapping[str, Any], *, given: str) -> None:
+def check_method(cls: type, name: str, names: Mapping[str, Any], *, given: str, key_type: Any) -> None:
     """That a method of the class form is called as it expects to be, and that nothing it returns is lost."""
     method, label = getattr(cls, name), f"{cls.__qualname__}.{name}"
     _refuse_no_function(label, method)
@@ -142,4 +171,8 @@ def check_method(cls: type, name: str, names: Mapping[str, Any], *, given: str) 
             f"{label} must be: def {name}(self, ctx, {given}), or the same as an 'async def'. Its states are annotated "
             f"attributes of the class"
         ) from error
-    _refuse_result(label, _hints(method, names, label).get("return"))
+    hints = _hints(method, names, label)
+    _refuse_result(label, hints.get("return"))
+    for annotation in hints.values():
+        if _is_context(annotation) and typing.get_args(annotation):
+            check_key_type(label, typing.get_args(annotation)[0], key_type)

@@ -1,5 +1,6 @@
 """What has changed between two schemas, and whether values of the old one are still read as they were meant.
 
+None is never stored as a value or as a map's entry, so `int` and `int | None` are the same for these.
 Readable without further ado: a field with a default was added; a required field got a default; a type takes more than
 before (`int` became `float` or `int | None`, an enumeration has a new member, anything became `Any`); a limit is gone.
 Everything else needs a migration: above all a field that is gone, for its values would silently be lost.
@@ -12,9 +13,10 @@ from typing import Any, Final
 
 from tidegate.state.schema import StateSchema
 
-__all__ = ("differences", "type_changes")
+__all__ = ("differences", "value_changes")
 
 Schema = dict[str, Any]
+_WITHOUT_NONE: Final = ("value", "map")
 _STRUCTURE: Final = frozenset(
     {"type", "properties", "required", "items", "prefixItems", "additionalProperties", "enum", "anyOf", "$defs", "$ref",
      "minItems", "maxItems", "oneOf", "const"}
@@ -26,13 +28,28 @@ def differences(old: StateSchema, new: StateSchema) -> list[str]:
     if old.kind != new.kind:
         return [f"it was a {old.kind} state and is now a {new.kind} state"]
     if old.key_type != new.key_type and old.key_type is not None and new.key_type is not None:
-        return [f"its keys, {change}" for change in type_changes(old.key_type, new.key_type)]
+        return [f"its keys, {change}" for change in _type_changes(old.key_type, new.key_type)]
     return []
 
 
-def type_changes(old: Schema, new: Schema) -> list[str]:
-    """What values of the old type do not have, or have otherwise, in words. Empty: they are readable."""
+def value_changes(old: StateSchema, new: StateSchema) -> list[str]:
+    """What stored values of the old type do not have, or have otherwise, in words. Empty: they are readable."""
+    if new.kind in _WITHOUT_NONE:
+        return _type_changes(_without_none(old.type), _without_none(new.type))
+    return _type_changes(old.type, new.type)
+
+
+def _type_changes(old: Schema, new: Schema) -> list[str]:
     return list(_Comparison(old.get("$defs", {}), new.get("$defs", {})).compare(old, new, ""))
+
+
+def _without_none(schema: Schema) -> Schema:
+    """The outermost type only: what is inside of a value is stored as it is."""
+    left = [variant for variant in schema.get("anyOf", ()) if variant.get("type") != "null"]
+    if not left:
+        return schema
+    rest = {name: part for name, part in schema.items() if name != "anyOf"}
+    return {**rest, **left[0]} if len(left) == 1 else {**rest, "anyOf": left}
 
 
 class _Comparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from tidegate.codecs import Codec, codec_for, type_name
 from tidegate.errors import DefinitionError
@@ -25,6 +25,7 @@ from tidegate.state.kinds import (
     ValueState,
     Version,
 )
+from tidegate.type_info import takes_none
 
 __all__ = ("StateDeclaration", "declare")
 
@@ -67,6 +68,19 @@ class StateDeclaration:
     version: int = 1
     queryable: bool = True
     """Whether it can be read from outside."""
+
+    def check_initial(self) -> None:
+        """A value that is not set reads as its default, or as None: the type must allow what is read."""
+        default = self.default
+        if self.kind != "value" or takes_none(self.codec.type):
+            return
+        if default is None or (default.factory is None and default.value is None):
+            written = type_name(self.codec.type)
+            optional = "" if self.codec.type is bytes else f"ValueState[{written} | None], or "  # stored in another way
+            raise DefinitionError(
+                f"state {self.name!r}: a ValueState[{written}] has no value before it is set. Write {optional}"
+                f"Annotated[ValueState[{written}], {_example(self.codec.type)}]"
+            )
 
     def agrees_with(self, other: StateDeclaration) -> bool:
         """Whether another declaration of the same state says nothing else."""
@@ -168,6 +182,17 @@ class _Reader:
             raise DefinitionError(
                 f"state {self.name!r} holds {type_name(codec.type)}, so {default.value!r} cannot be its default"
             )
+
+
+_EXAMPLES: Final = {int: "0", float: "0.0", str: '""', bool: "False", bytes: 'b""'}
+
+
+def _example(type_: Any) -> str:
+    """A default to begin with."""
+    cls = typing.get_origin(type_) or type_
+    if cls in (list, dict, set):
+        return f"Default(factory={cls.__name__})"
+    return f"Default({_EXAMPLES.get(cls, '...')})"
 
 
 def _accumulator_type(function: AggregateFunction[Any, Any, Any]) -> Any:

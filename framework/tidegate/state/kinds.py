@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from tidegate.errors import DefinitionError
+from tidegate.errors import DefinitionError, UsageError
 
 __all__ = (
     "TTL",
@@ -50,11 +50,31 @@ class State(ABC):
         """Forget everything that this state holds for the current key."""
 
 
-class ValueState(State, Generic[T]):
+class _NoTruth(State):
+    """Holds one value, and is not it: `if state:` would be true whatever it holds."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker that does not see it says that `if state:` is always true
+
+        def __bool__(self) -> bool:
+            raise UsageError(
+                f"a {_kind_of(type(self))} is neither true nor false, as it is not what it holds. "
+                f"Write 'if state.value:', or 'if state.value is not None:' where 0 and '' count, too"
+            )
+
+
+def _kind_of(cls: type) -> str:
+    """As the handler has declared it."""
+    return next(base.__name__ for base in cls.__mro__ if _NoTruth in base.__bases__)
+
+
+class ValueState(_NoTruth, Generic[T]):
     """One value per key.
 
-    `value` is the default (see `Default`), or None, until it is set. None is the same as nothing: setting it clears. To
-    forget a value that has a default, `clear()` it: what is set to None may read as None until the handler ends.
+    `value` is the default until it is set: `Annotated[ValueState[int], Default(0)]`. Without a default it is None, and
+    the type says so: `ValueState[int | None]`. None is the same as nothing: setting it clears. To forget a value that
+    has a default, `clear()` it: what is set to None may read as None until the handler ends.
     """
 
     __slots__ = ()
@@ -75,7 +95,7 @@ class ValueState(State, Generic[T]):
 
 
 class ListState(State, Generic[T]):
-    """A list per key. Appending costs the same however long it is."""
+    """A list per key. Appending costs the same however long it is. Like a list, it is true if it holds an item."""
 
     __slots__ = ()
 
@@ -107,13 +127,13 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
     """A map per key, of any size: only the entries that are touched are read and written.
 
     Iteration is in the order of the entries' key bytes. With a `Default`, a missing entry reads as that, as in a
-    defaultdict.
+    defaultdict. Like a dict, it is true if it holds an entry.
     """
 
     __slots__ = ()
 
 
-class ReducingState(State, Generic[T]):
+class ReducingState(_NoTruth, Generic[T]):
     """One value per key, combined from all that is added. Declare how: `Annotated[ReducingState[int], Reduce(max)]`."""
 
     __slots__ = ()
@@ -126,7 +146,7 @@ class ReducingState(State, Generic[T]):
     def value(self) -> T | None: ...
 
 
-class AggregatingState(State, Generic[In, Out]):
+class AggregatingState(_NoTruth, Generic[In, Out]):
     """Like ReducingState, with another type inside: `Annotated[AggregatingState[float, float], Aggregate(Mean())]`."""
 
     __slots__ = ()
@@ -189,7 +209,8 @@ class Default:
 
 @dataclass(frozen=True, init=False)
 class TTL:
-    """Time to live: `Annotated[ValueState[int], TTL(days=30)]`. An expired value is never returned, and is removed.
+    """Time to live: `Annotated[ValueState[int | None], TTL(days=30)]`. An expired value is never returned,
+    and is removed.
 
     It counts from the last write, or also from the last read with `on="access"`; by the clock, or with `time="event"`
     by the records' time. Entries of maps and lists expire one by one."""
@@ -243,7 +264,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Queryable:
-    """Whether a state can be read over HTTP: `Annotated[ValueState[str], Queryable(False)]` keeps it inside."""
+    """Whether a state can be read over HTTP: `Annotated[ValueState[str | None], Queryable(False)]` keeps it inside."""
 
     allowed: bool = True
 
@@ -262,8 +283,10 @@ class Redistribute:
 
 @dataclass(frozen=True)
 class Version:
-    """Which version of its type a state has: `Annotated[ValueState[Pair], Version(2)]`. It starts at 1. Raise it with a
-    change that old values cannot be read through, and say how they become new ones: `@service.migrate(...)`."""
+    """Which version of its type a state has: `Annotated[ValueState[Pair | None], Version(2)]`. It starts at 1.
+
+    Raise it with a change that old values cannot be read through, and say how they become new ones:
+    `@service.migrate(...)`."""
 
     number: int
 

@@ -49,7 +49,7 @@ def make_app(chance: random.Random) -> App:
     app = App("cut", partitions=PARTITIONS)
     src, t, u = (app.topic(name, value_type=int) for name in ("src", "t", "u"))
 
-    async def handle(ctx: Context, hops: int, count: ValueState[int]) -> None:
+    async def handle(ctx: Context, hops: int, count: ValueState[int | None]) -> None:
         count.value = (count.value or 0) + 1
         if hops:
             ctx.emit(hops - 1, key=f"{ctx.key}{ctx.task.service}")
@@ -58,11 +58,11 @@ def make_app(chance: random.Random) -> App:
                 await asyncio.sleep(0)
 
     @app.process(src, u, to=t, name="a")
-    async def a(ctx: Context, hops: int, count: ValueState[int]) -> None:
+    async def a(ctx: Context, hops: int, count: ValueState[int | None]) -> None:
         await handle(ctx, hops, count)
 
     @app.process(t, to=u, name="b")
-    async def b(ctx: Context, hops: int, count: ValueState[int]) -> None:
+    async def b(ctx: Context, hops: int, count: ValueState[int | None]) -> None:
         await handle(ctx, hops, count)
 
     return app

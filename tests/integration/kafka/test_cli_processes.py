@@ -27,7 +27,7 @@ app = App("{app}", drain_seconds=60)
 orders = app.topic("{app}-orders", value_type=str)
 
 @app.process(orders)
-async def waiter(ctx: Context, order: str, done: ValueState[str]) -> None:
+async def waiter(ctx: Context, order: str, done: ValueState[str | None]) -> None:
     print("begun", flush=True)
     await asyncio.sleep(60)
 """

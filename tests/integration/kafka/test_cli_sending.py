@@ -24,7 +24,7 @@ app = App("{app}", kafka_max_request_bytes=50_000)
 words = app.topic("{app}-words", value_type=str, key=lambda word: word[:3])
 
 @app.process(words)
-async def keep(ctx: Context, word: str, kept: ValueState[list]) -> None:
+async def keep(ctx: Context, word: str, kept: ValueState[list | None]) -> None:
     kept.value = [*(kept.value or []), word]
 
 @app.task

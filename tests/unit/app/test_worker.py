@@ -23,7 +23,7 @@ def make_app(directory: Path, handled: asyncio.Event) -> App:
     orders = app.topic("orders", value_type=str, partitions=1)
 
     @app.process(orders)
-    async def waiter(ctx: Context, order: str, served: ValueState[str]) -> None:
+    async def waiter(ctx: Context, order: str, served: ValueState[str | None]) -> None:
         served.value = order
         handled.set()
 

@@ -221,7 +221,7 @@ def test_a_full_task_stops_reading_and_goes_on_later() -> None:
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
 
 
-async def use_asyncio(ctx: Context, event: Any, kept: ValueState[str]) -> None:
+async def use_asyncio(ctx: Context, event: Any, kept: ValueState[str | None]) -> None:
     """A time limit, a group of tasks and a context variable; before, or after, the first suspension."""
     if event == "after":
         await asyncio.sleep(0)
@@ -253,7 +253,7 @@ def test_handlers_may_use_time_limits_task_groups_and_context_variables(event: s
 # -- shutting down -----------------------------------------------------------------------------------------------------
 
 
-async def clean_up(ctx: Context, event: Any, kept: ValueState[str]) -> None:
+async def clean_up(ctx: Context, event: Any, kept: ValueState[str | None]) -> None:
     kept.value = "half"
     try:
         await asyncio.sleep(10)
@@ -345,7 +345,7 @@ def test_handlers_that_are_cancelled_clean_up_side_by_side() -> None:
 
 
 class Waiting(ProcessFunction[str, str]):
-    kept: ValueState[str]
+    kept: ValueState[str | None]
 
     async def process(self, ctx: Context, event: str) -> None:
         self.kept.value = event

@@ -24,7 +24,7 @@ def clicks_app(parallelism: int | None, *, partitions: int = 3, key_by: str | No
     clicks = app.topic("clicks", value_type=Click, key="user", partitions=partitions)
 
     @app.process(clicks, parallelism=parallelism, key_by=key_by)
-    async def count(ctx: Context, click: Click, seen: MapState[int, int], order: ValueState[int]) -> None:
+    async def count(ctx: Context, click: Click, seen: MapState[int, int], order: ValueState[int | None]) -> None:
         assert click.n > (order.value or -1)
         order.value = click.n
         seen[click.n] = ctx.task.number

@@ -21,7 +21,7 @@ BROKEN = b"{not JSON"
 START = 1_700_000_000_000
 Event = tuple[str, int, bytes]
 """Key, time and value."""
-Recent = Annotated[ValueState[int], TTL(milliseconds=6, time="event")]
+Recent = Annotated[ValueState[int | None], TTL(milliseconds=6, time="event")]
 
 
 class Highest(WatermarkGenerator):

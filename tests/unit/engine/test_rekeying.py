@@ -115,7 +115,7 @@ def test_keys_may_be_of_another_type() -> None:
     seen: list[Any] = []
 
     @app.process(orders, key_by=lambda order: (order.customer, order.id), key_type=tuple[str, int])
-    async def pairs(ctx: Context, order: Order, count: ValueState[int]) -> None:
+    async def pairs(ctx: Context, order: Order, count: ValueState[int | None]) -> None:
         seen.append(ctx.key)
         count.value = 1
 
@@ -130,7 +130,7 @@ def test_a_key_function_that_fails_goes_the_way_of_the_policy_with_the_original_
     orders = app.topic("orders", key="id")
 
     @app.process(orders, key_by=lambda order: order["customer"], errors=DEAD_LETTER)
-    async def customers(ctx: Context, order: Any, count: ValueState[int]) -> None:
+    async def customers(ctx: Context, order: Any, count: ValueState[int | None]) -> None:
         count.value = order["id"]
 
     with AppHarness(app) as harness:
@@ -173,7 +173,7 @@ def test_two_services_may_place_the_same_topic_by_different_keys() -> None:
     orders = app.topic("orders", value_type=Order)
 
     @app.process(orders, key_by="customer")
-    async def customers(ctx: Context, order: Order, count: ValueState[int]) -> None:
+    async def customers(ctx: Context, order: Order, count: ValueState[int | None]) -> None:
         count.value = order.id
 
     @app.process(orders, key_by=lambda order: order.id % 2, key_type=int)

@@ -46,16 +46,18 @@ def test_states_of_message_handlers_join_those_of_the_service() -> None:
     words = app.topic("words", value_type=str, key=lambda word: word)
 
     @app.process(words)
-    async def counter(ctx: Context, word: str, count: ValueState[int]) -> None: ...
+    async def counter(ctx: Context, word: str, count: ValueState[int | None]) -> None: ...
 
     @counter.on(Ping)
-    async def ping(ctx: Context, message: Ping, count: ValueState[int], pings: ValueState[int]) -> None: ...
+    async def ping(
+        ctx: Context, message: Ping, count: ValueState[int | None], pings: ValueState[int | None]
+    ) -> None: ...
 
     assert set(counter.definition.states) == {"count", "pings"}
     with pytest.raises(DefinitionError, match="'count' is declared in two different ways"):
 
         @counter.on(Pong)
-        async def pong(ctx: Context, message: Pong, count: ValueState[str]) -> None: ...
+        async def pong(ctx: Context, message: Pong, count: ValueState[str | None]) -> None: ...
 
 
 def test_two_handlers_for_one_message_are_refused() -> None:

@@ -93,7 +93,7 @@ def test_what_open_prepares_is_shared_by_all_handlers_of_a_task() -> None:
 
 
 class Unclosable(ProcessFunction[Any, Any]):
-    seen: ValueState[int]
+    seen: ValueState[int | None]
 
     async def close(self) -> None:
         raise RuntimeError("the client hangs")
@@ -121,7 +121,7 @@ class Base(ProcessFunction[Any, Any]):
 
 
 class Derived(Base):
-    last: ValueState[int]
+    last: ValueState[int | None]
 
     async def after(self, ctx: Context, event: Any) -> None:
         self.last.value = event
@@ -264,7 +264,7 @@ def test_a_value_does_not_take_the_place_of_a_state() -> None:
 
 
 class AssigningEarly(ProcessFunction[int, int]):
-    seen: ValueState[int]
+    seen: ValueState[int | None]
 
     async def open(self, task: TaskInfo) -> None:
         self.seen = 3  # type: ignore[assignment]
@@ -278,7 +278,7 @@ def test_neither_does_one_that_is_assigned_before_there_are_states() -> None:
 
 
 class Hasty(ProcessFunction[int, int]):
-    seen: ValueState[int]
+    seen: ValueState[int | None]
 
     async def open(self, task: TaskInfo) -> None:
         self.seen.value = 3

@@ -10,7 +10,19 @@ import msgspec
 import pytest
 
 from tests.support import Bench
-from tidegate import TTL, App, Context, Default, ListState, MapState, Redistribute, Reduce, Timer, ValueState
+from tidegate import (
+    TTL,
+    App,
+    Context,
+    Default,
+    ListState,
+    MapState,
+    ProcessFunction,
+    Redistribute,
+    Reduce,
+    Timer,
+    ValueState,
+)
 from tidegate.errors import DefinitionError
 from tidegate.functions.signature import read_signature
 from tidegate.testing import AppHarness
@@ -96,7 +108,7 @@ def test_annotations_may_name_what_is_local_to_the_caller() -> None:
     events = app.topic("events")
 
     @app.process(events)
-    async def service(ctx: Context, event: Local, last: ValueState[Local]) -> None:
+    async def service(ctx: Context, event: Local, last: ValueState[Local | None]) -> None:
         last.value = event
 
     with AppHarness(app) as harness:
@@ -260,10 +272,43 @@ def test_a_handler_that_makes_no_sense_is_refused_where_it_is_declared(handler: 
         Bench(handler)
 
 
+# -- what a context says ----------------------------------------------------------------------------------------------
+
+
+def test_a_context_may_say_what_keys_are() -> None:
+    async def handler(ctx: Context[int], event: str) -> None:
+        ctx.emit(ctx.key + 1)
+
+    async def fired(ctx: Context[int], timer: Timer) -> None: ...
+
+    with Bench(handler, timers={"t": fired}, service={"key_type": int}) as bench:
+        bench.put(7, "x")
+        assert bench.outputs(bench.out) == [8]
+
+
+def test_a_context_of_other_keys_is_refused() -> None:
+    async def handler(ctx: Context[int], event: str) -> None: ...
+    async def plain(ctx: Context, event: str) -> None: ...
+    async def fired(ctx: Context[bytes], timer: Timer) -> None: ...
+    async def told(ctx: Context[int], message: str) -> None: ...
+
+    class Numbered(ProcessFunction[str, None]):
+        async def process(self, ctx: Context[int], event: str) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"Context\[int\].*keys are of str: write Context\[str\].*key_type=int"):
+        Bench(handler)
+    with pytest.raises(DefinitionError, match=r"Context\[bytes\].*keys are of str"):
+        Bench(plain, timers={"t": fired})
+    with pytest.raises(DefinitionError, match=r"Context\[int\].*keys are of str"):
+        Bench(plain).service.on(str)(told)
+    with pytest.raises(DefinitionError, match=r"Numbered.process takes a Context\[int\].*keys are of str"):
+        Bench(Numbered)
+
+
 # -- timers ------------------------------------------------------------------------------------------------------------
 
 
-async def process(ctx: Context, event: Any, seen: ValueState[int]) -> None: ...
+async def process(ctx: Context, event: Any, seen: ValueState[int | None]) -> None: ...
 
 
 async def with_event(ctx: Context, event: Event) -> None: ...

@@ -31,7 +31,7 @@ words = app.topic("words", value_type=str, partitions=TASKS)
 async def service(
     ctx: Context,
     word: str,
-    value: ValueState[int],
+    value: ValueState[int | None],
     entries: MapState[str, int],
     items: ListState[int],
     own: OperatorState[int],

@@ -36,13 +36,13 @@ other = app.topic("other", value_type=str)
 async def speaker(
     ctx: Context,
     word: str,
-    last: ValueState[str],
+    last: ValueState[str | None],
     said: ListState[str],
     counts: MapState[str, int],
     longest: Annotated[ReducingState[str], Reduce(lambda a, b: max(a, b, key=len))],
     mean: Annotated[AggregatingState[float, float], Aggregate(Mean())],
-    brief: Annotated[ValueState[str], TTL(seconds=10)],
-    timely: Annotated[ValueState[str], TTL(seconds=10, time="event")],
+    brief: Annotated[ValueState[str | None], TTL(seconds=10)],
+    timely: Annotated[ValueState[str | None], TTL(seconds=10, time="event")],
     seen: OperatorState[str],
 ) -> None:
     last.value = brief.value = timely.value = word
@@ -55,12 +55,12 @@ async def speaker(
 
 
 @speaker.on_timer("later")
-async def later(ctx: Context, last: ValueState[str]) -> None:
+async def later(ctx: Context, last: ValueState[str | None]) -> None:
     """Never comes in these tests."""
 
 
 @app.process(other, key_type=int, key_by=len)
-async def by_length(ctx: Context, word: str, last: ValueState[str]) -> None:
+async def by_length(ctx: Context, word: str, last: ValueState[str | None]) -> None:
     last.value = word
 
 

@@ -35,7 +35,7 @@ raw = app.topic("raw", value_type=bytes)
 
 
 @app.process(loose)
-async def reader(ctx: Context, like: Like, seen: ValueState[int]) -> None:
+async def reader(ctx: Context, like: Like, seen: ValueState[int | None]) -> None:
     """Its annotation is all that says what is in the topic."""
 
 

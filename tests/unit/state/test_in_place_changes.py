@@ -270,7 +270,7 @@ def test_items_of_a_list_that_change_are_kept(event: str) -> None:
         assert bench.value("baskets", "k") == [Basket(["0", "0"]), Basket(["1", "1"])]
 
 
-async def assign_twice(ctx: Context, event: Any, kept: ValueState[list[int]]) -> None:
+async def assign_twice(ctx: Context, event: Any, kept: ValueState[list[int] | None]) -> None:
     assert kept.value != []
     kept.value = [1]
     await asyncio.sleep(0)

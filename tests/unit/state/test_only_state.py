@@ -45,11 +45,13 @@ async def only_with_default(ctx: Context, script: Any, kept: Counter) -> None:
     await act(ctx, script, kept)
 
 
-async def beside_another(ctx: Context, script: Any, kept: ValueState[int], other: ValueState[int | None]) -> None:
+async def beside_another(
+    ctx: Context, script: Any, kept: ValueState[int | None], other: ValueState[int | None]
+) -> None:
     await act(ctx, script, kept)
 
 
-async def only(ctx: Context, script: Any, kept: ValueState[int]) -> None:
+async def only(ctx: Context, script: Any, kept: ValueState[int | None]) -> None:
     await act(ctx, script, kept)
 
 
@@ -146,7 +148,7 @@ def test_a_timer_does_not_see_what_was_looked_up_for_a_record_of_another_key() -
 def test_what_a_handler_leaves_behind_cannot_touch_what_was_looked_up_for_others() -> None:
     failures: list[BaseException] = []
 
-    async def later(kept: ValueState[int]) -> None:
+    async def later(kept: Counter) -> None:
         try:
             kept.value = 1_000_000
         except HandlerOverError as error:

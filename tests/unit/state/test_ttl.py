@@ -33,7 +33,7 @@ def stored(bench: Bench) -> int:
     return sum(1 for task in bench.engine.tasks.values() for _ in task.store.scan(KEYED, TIMER))
 
 
-async def keep(ctx: Context, event: Any, kept: Annotated[ValueState[int], TTL(hours=1)]) -> None:
+async def keep(ctx: Context, event: Any, kept: Annotated[ValueState[int | None], TTL(hours=1)]) -> None:
     if event == "fail":
         kept.value = -1
         raise ValueError("on purpose")
@@ -42,9 +42,11 @@ async def keep(ctx: Context, event: Any, kept: Annotated[ValueState[int], TTL(ho
     ctx.emit([kept.value, kept.exists])
 
 
-async def keep_changeable(ctx: Context, event: Any, kept: Annotated[ValueState[list[int]], TTL(hours=1)]) -> None:
+async def keep_changeable(
+    ctx: Context, event: Any, kept: Annotated[ValueState[list[int] | None], TTL(hours=1)]
+) -> None:
     if event is not None:
-        if kept.exists:
+        if kept.value is not None:
             kept.value.append(event)
         else:
             kept.value = [event]
@@ -77,7 +79,7 @@ def test_writing_starts_the_time_anew_and_reading_does_not() -> None:
 
 @pytest.mark.parametrize("wait", [False, True])
 def test_a_change_in_place_is_a_write_and_a_look_is_not(wait: bool) -> None:
-    async def change(ctx: Context, event: Any, kept: Annotated[ValueState[list[int]], TTL(hours=1)]) -> None:
+    async def change(ctx: Context, event: Any, kept: Annotated[ValueState[list[int] | None], TTL(hours=1)]) -> None:
         if wait:
             await asyncio.sleep(0)
         await keep_changeable(ctx, event, kept)
@@ -93,7 +95,9 @@ def test_a_change_in_place_is_a_write_and_a_look_is_not(wait: bool) -> None:
         assert b.outputs(b.out) == [[[1], True], [[1, 2], True], [[1, 2], True], [None, False]]
 
 
-async def accessed(ctx: Context, event: Any, kept: Annotated[ValueState[int], TTL(hours=1, on="access")]) -> None:
+async def accessed(
+    ctx: Context, event: Any, kept: Annotated[ValueState[int | None], TTL(hours=1, on="access")]
+) -> None:
     if event == "wait":
         await asyncio.sleep(0)
     elif event is not None:
@@ -154,7 +158,7 @@ def test_the_sweep_leaves_what_was_written_meanwhile() -> None:
 def test_the_sweep_does_not_touch_keys_whose_handlers_wait() -> None:
     gate = asyncio.Event()
 
-    async def wait(ctx: Context, event: Any, kept: Annotated[ValueState[int], TTL(hours=1)]) -> None:
+    async def wait(ctx: Context, event: Any, kept: Annotated[ValueState[int | None], TTL(hours=1)]) -> None:
         if event is None:
             before = kept.value
             await gate.wait()
@@ -327,7 +331,7 @@ def test_a_misspelt_option_of_a_time_to_live_is_refused(wrong: dict[str, Any]) -
 
 
 def test_a_timers_handler_may_not_declare_another_time_to_live() -> None:
-    async def other(ctx: Context, timer: Timer, kept: Annotated[ValueState[int], TTL(hours=2)]) -> None: ...
+    async def other(ctx: Context, timer: Timer, kept: Annotated[ValueState[int | None], TTL(hours=2)]) -> None: ...
 
     with pytest.raises(DefinitionError, match="two different ways"):
         Bench(keep, timers={"t": other})

@@ -15,8 +15,8 @@ import pydantic
 import pytest
 
 from tests.support import Bench
-from tidegate import Context, Default, ValueState
-from tidegate.errors import EncodeError
+from tidegate import TTL, App, Context, Default, ListState, MapState, ProcessFunction, Reduce, ReducingState, ValueState
+from tidegate.errors import DefinitionError, EncodeError, UsageError
 
 
 class Frozen(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def handler_for(stored: Any, act: Callable[[Context, Any, Any], None]) -> Callab
     async def handle(ctx: Context, event: Any, kept: ValueState[Any]) -> None:
         act(ctx, event, kept)
 
-    handle.__annotations__["kept"] = ValueState[stored]
+    handle.__annotations__["kept"] = ValueState[stored | None]
     return handle
 
 
@@ -186,6 +186,113 @@ def test_many_changes_between_commits_are_one_change() -> None:
             bench.put("k", 1, settle=False)
         bench.settle()
         assert [change.value for change in bench.changes()] == [b"15"]
+
+
+async def without_default(ctx: Context, event: Any, kept: ValueState[int]) -> None: ...
+
+
+async def without_option(ctx: Context, event: Any, kept: Annotated[ValueState[list[str]], TTL(days=1)]) -> None: ...
+
+
+async def with_none(ctx: Context, event: Any, kept: Annotated[ValueState[str], Default(None)]) -> None: ...
+
+
+async def raw_bytes(ctx: Context, event: Any, kept: ValueState[bytes]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "advice"),
+    [
+        (without_default, r"Write ValueState\[int \| None\], or Annotated\[ValueState\[int\], Default\(0\)\]"),
+        (without_option, r"ValueState\[list\[str\] \| None\], or .*Default\(factory=list\)"),
+        (with_none, r"ValueState\[str \| None\], or .*Default\(\"\"\)"),
+        (raw_bytes, r"Write Annotated\[ValueState\[bytes\], Default\(b\"\"\)\]"),
+    ],
+)
+def test_a_value_that_may_be_nothing_says_so_in_its_type(handler: Any, advice: str) -> None:
+    with pytest.raises(DefinitionError, match=advice):
+        Bench(handler)
+
+
+def test_a_class_a_timer_and_a_message_need_a_default_too() -> None:
+    app = App("app")
+    events = app.topic("events")
+
+    class Counted(ProcessFunction[Any, None]):
+        kept: ValueState[int]
+
+        async def process(self, ctx: Context, event: Any) -> None: ...
+
+    async def fired(ctx: Context, kept: ValueState[int]) -> None: ...
+
+    async def told(ctx: Context, message: int, kept: ValueState[int]) -> None: ...
+
+    @app.process(events)
+    async def service(ctx: Context, event: Any) -> None: ...
+
+    with pytest.raises(DefinitionError, match="'kept'"):
+        app.process(events)(Counted)
+    with pytest.raises(DefinitionError, match="'kept'"):
+        service.on_timer()(fired)
+    with pytest.raises(DefinitionError, match="'kept'"):
+        service.on(int)(told)
+
+
+def test_a_later_declaration_may_leave_the_default_out() -> None:
+    async def fired(ctx: Context, total: ValueState[int]) -> None:
+        ctx.emit(total.value)
+
+    async def set_timer(ctx: Context, event: Any, total: Annotated[ValueState[int], Default(7)]) -> None:
+        ctx.timers.after(1, name="t")
+
+    with Bench(set_timer, timers={"t": fired}) as bench:
+        bench.put("k")
+        bench.finish()
+        assert bench.outputs(bench.out) == [7]
+
+
+def test_a_state_has_no_truth_of_its_own() -> None:
+    raised: list[UsageError] = []
+
+    async def look(
+        ctx: Context,
+        event: Any,
+        kept: ValueState[int | None],
+        highest: Annotated[ReducingState[int], Reduce(max)],
+        items: ListState[int],
+        names: MapState[str, int],
+    ) -> None:
+        for state in (kept, highest):
+            try:
+                assert state  # type: ignore[truthy-bool]
+            except UsageError as error:
+                raised.append(error)
+        ctx.emit([bool(items), bool(names)])
+        items.append(1)
+        names["x"] = 1
+        ctx.emit([bool(items), bool(names)])
+
+    with Bench(look) as bench:
+        bench.put("k")
+        assert bench.outputs(bench.out) == [[False, False], [True, True]]
+    assert str(raised[0]).startswith("a ValueState is neither true nor false")
+    assert "if state.value is not None:" in str(raised[0])
+    assert str(raised[1]).startswith("a ReducingState")
+
+
+def test_neither_has_one_that_is_all_that_its_handler_has() -> None:
+    raised: list[UsageError] = []
+
+    async def look(ctx: Context, event: Any, kept: ValueState[int | None]) -> None:
+        kept.value = event
+        with pytest.raises(UsageError) as error:
+            assert kept  # type: ignore[truthy-bool]
+        raised.append(error.value)
+
+    with Bench(look) as bench:
+        bench.put_all([("k", 1), ("k", 2)])
+        assert len(raised) == 2
+        assert str(raised[1]).startswith("a ValueState is")
 
 
 def test_a_shared_default_that_can_change_in_place_is_refused() -> None:

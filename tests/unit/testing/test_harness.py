@@ -181,7 +181,7 @@ def test_a_waiting_handler_can_be_looked_at_and_released() -> None:
     gate = asyncio.Event()
 
     @slow.process(events)
-    async def waits(ctx: Context, event: int, kept: ValueState[int]) -> None:
+    async def waits(ctx: Context, event: int, kept: ValueState[int | None]) -> None:
         await gate.wait()
         kept.value = event
 

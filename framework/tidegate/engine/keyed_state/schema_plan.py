@@ -16,7 +16,7 @@ from tidegate.codecs import Codec, codec_for
 from tidegate.errors import DroppedStateError, SchemaError
 from tidegate.functions.migrations import Migration
 from tidegate.functions.service import ServiceDefinition
-from tidegate.state.compatibility import differences, type_changes
+from tidegate.state.compatibility import differences, value_changes
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.layout import EXPIRY, keyed_prefix, operator_prefix
 from tidegate.state.schema import StateSchema, schema_of
@@ -95,7 +95,7 @@ def _renamed(gone: str, recorded: Mapping[str, StateSchema], new: Mapping[str, S
     """New states that could be this one under another name."""
     old = recorded[gone]
     alike = (name for name, schema in new.items() if name not in recorded and not differences(old, schema))
-    return [name for name in alike if not type_changes(old.type, new[name].type)]
+    return [name for name in alike if not value_changes(old, new[name])]
 
 
 class _Change:
@@ -122,7 +122,7 @@ class _Change:
         chain = [self._migration(version) for version in range(old.version, new.version)]
         if any(chain):
             return self._rewrite(self._complete(chain, problems))
-        if changes := type_changes(old.type, new.type):
+        if changes := value_changes(old, new):
             self._explain(problems, changes)
             return None
         return self._rewrite([]) if old.ttl != new.ttl else None

@@ -224,7 +224,7 @@ class Dispatcher:
         handling = self._handling
         only, cells = context.only_state
         lent: Any = context.lent
-        lending: Any = lent or _NOBODY
+        lending: Any = _NOBODY if lent is None else lent
         exact, before = None if only is None else only.exact, ABSENT
         given: Any = state
         dirty: Any = None if cells is None else cells.dirty

@@ -22,7 +22,7 @@ def make_app() -> App:
     events = app.topic("events", value_type=int)
 
     @app.process(events, key_by=lambda event: str(event % 3), name="count")
-    async def count(ctx: Context, event: int, seen: ValueState[int]) -> None:
+    async def count(ctx: Context, event: int, seen: ValueState[int | None]) -> None:
         seen.value = (seen.value or 0) + 1
 
     return app

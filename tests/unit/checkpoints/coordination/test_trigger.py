@@ -22,7 +22,7 @@ def make_app() -> App:
     app = App("asked", partitions=1)
 
     @app.process(app.topic("events"), name="count")
-    async def count(ctx: Context, event: int, seen: ValueState[int]) -> None:
+    async def count(ctx: Context, event: int, seen: ValueState[int | None]) -> None:
         seen.value = (seen.value or 0) + 1
 
     return app

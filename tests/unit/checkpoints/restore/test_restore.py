@@ -291,7 +291,7 @@ def sensors_app(count: int = 4, how: Any = "split") -> App:
     async def watch(
         ctx: Context,
         reading: Reading,
-        last: ValueState[int],
+        last: ValueState[int | None],
         log: Annotated[OperatorState[str], Redistribute(how)],
     ) -> None:
         last.value = reading.value
@@ -299,8 +299,8 @@ def sensors_app(count: int = 4, how: Any = "split") -> App:
         ctx.timers.at(ctx.timestamp + 1000, name="late")
 
     @watch.on_timer("late")
-    async def late(ctx: Context, timer: Timer, last: ValueState[int]) -> None:
-        last.value = -last.value
+    async def late(ctx: Context, timer: Timer, last: ValueState[int | None]) -> None:
+        last.value = -(last.value or 0)
 
     return app
 
@@ -347,15 +347,15 @@ def test_what_does_not_fit_the_code_is_refused_before_anything_is_changed(tmp_pa
         harness.checkpoint("cut")
         topics = harness.run(harness.log.topics())
         refusals: list[tuple[App, type[Exception]]] = [
-            (other(ValueState[str]), SchemaError),
-            (other(ValueState[int]), DroppedStateError),
-            (other(ValueState[int], name="renamed"), DroppedStateError),
+            (other(ValueState[str | None]), SchemaError),
+            (other(ValueState[int | None]), DroppedStateError),
+            (other(ValueState[int | None], name="renamed"), DroppedStateError),
         ]
         for wrong, error in refusals:
             with pytest.raises(error):
                 _refused(harness, wrong, app)
             assert harness.run(harness.log.topics()) == topics
-        restored = harness.restore("cut", app=other(ValueState[int]), allow_dropped=True)
+        restored = harness.restore("cut", app=other(ValueState[int | None]), allow_dropped=True)
         assert restored.dropped == ["state log of watch"]
 
 

@@ -9,7 +9,7 @@ from tidegate import Context, ValueState
 from tidegate.errors import LogError
 
 
-async def count(ctx: Context, event: int, seen: ValueState[int]) -> None:
+async def count(ctx: Context, event: int, seen: ValueState[int | None]) -> None:
     seen.value = (seen.value or 0) + 1
 
 

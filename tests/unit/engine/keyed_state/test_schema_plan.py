@@ -86,19 +86,19 @@ def filled(harness: AppHarness, events: Any, count: int = 20) -> None:
 
 
 def test_a_field_with_a_default_just_works() -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
-        new, _, _ = make(ValueState[WithDefault])
+        new, _, _ = make(ValueState[WithDefault | None])
         harness.upgrade(new)
         assert harness.state(service, "kept", 3) == WithDefault(18, "x", 7)
         harness.crash()
         assert harness.state(service, "kept", 3) == WithDefault(18, "x", 7)
 
 
-@pytest.mark.parametrize("annotation", [ValueState[Widened], ValueState[Any], ValueState[V1 | int]])
+@pytest.mark.parametrize("annotation", [ValueState[Widened | None], ValueState[Any], ValueState[V1 | int | None]])
 def test_a_type_that_takes_more_just_works(annotation: Any) -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
         harness.upgrade(make(annotation)[0])
@@ -108,15 +108,15 @@ def test_a_type_that_takes_more_just_works(annotation: Any) -> None:
 @pytest.mark.parametrize(
     ("annotation", "change"),
     [
-        (ValueState[WithoutDefault], "field 'at' was added without a default"),
-        (ValueState[Without], "field 'name' is gone"),
-        (ValueState[Retyped], "field 'n' was int and is now str"),
-        (ValueState[int], "was an object with fields and is now int"),
+        (ValueState[WithoutDefault | None], "field 'at' was added without a default"),
+        (ValueState[Without | None], "field 'name' is gone"),
+        (ValueState[Retyped | None], "field 'n' was int and is now str"),
+        (ValueState[int | None], "was an object with fields and is now int"),
         (MapState[str, V1], "it was a value state and is now a map state"),
     ],
 )
 def test_any_other_change_is_refused_naming_the_state_and_the_change(annotation: Any, change: str) -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
         before = harness.records("app.service.changelog")
@@ -128,20 +128,20 @@ def test_any_other_change_is_refused_naming_the_state_and_the_change(annotation:
 
 
 def test_the_refusal_says_what_to_write() -> None:
-    app, events, _ = make(ValueState[V1], put)
+    app, events, _ = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
         with pytest.raises(SchemaError) as caught:
-            harness.upgrade(make(ValueState[Without])[0])
+            harness.upgrade(make(ValueState[Without | None])[0])
         assert "Version(2)" in str(caught.value)
         assert "@service.migrate('kept', from_version=1)" in str(caught.value)
 
 
 def test_a_declared_migration_converts_every_value_once() -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
-        new, _, migrated = make(Annotated[ValueState[Retyped], Version(2)])
+        new, _, migrated = make(Annotated[ValueState[Retyped | None], Version(2)])
         calls: list[int] = []
 
         @migrated.migrate("kept", from_version=1)
@@ -159,10 +159,10 @@ def test_a_declared_migration_converts_every_value_once() -> None:
 
 
 def test_migrations_follow_each_other() -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
-        new, _, migrated = make(Annotated[ValueState[int], Version(3)])
+        new, _, migrated = make(Annotated[ValueState[int | None], Version(3)])
 
         @migrated.migrate("kept", from_version=1)
         def first(old: dict[str, Any]) -> Retyped:
@@ -177,10 +177,10 @@ def test_migrations_follow_each_other() -> None:
 
 
 def test_a_gap_between_migrations_is_refused() -> None:
-    app, events, _ = make(ValueState[V1], put)
+    app, events, _ = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
-        new, _, migrated = make(Annotated[ValueState[int], Version(3)])
+        new, _, migrated = make(Annotated[ValueState[int | None], Version(3)])
         migrated.migrate("kept", from_version=2)(_to_int)
         with pytest.raises(SchemaError, match="no migration from version 1"):
             harness.upgrade(new)
@@ -232,13 +232,13 @@ def _to_text(old: int) -> str:
 
 
 def test_the_class_form_migrates_alike() -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     newer = App("app")
     again = newer.topic("events", value_type=int, key=lambda number: number % 5, partitions=2)
 
     @newer.process(again, name="service")
     class Migrated(ProcessFunction[int, None]):
-        kept: Annotated[ValueState[int], Version(2)]
+        kept: Annotated[ValueState[int | None], Version(2)]
 
         async def process(self, ctx: Context, event: int) -> None: ...
 
@@ -254,12 +254,12 @@ def test_the_class_form_migrates_alike() -> None:
 
 
 def test_a_migration_that_fails_names_the_key_and_is_repeated_after_it_was_mended() -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
 
         def version(bad: int) -> App:
-            new, _, migrated = make(Annotated[ValueState[int], Version(2)])
+            new, _, migrated = make(Annotated[ValueState[int | None], Version(2)])
 
             @migrated.migrate("kept", from_version=1)
             def convert(old: V1) -> int:
@@ -275,11 +275,11 @@ def test_a_migration_that_fails_names_the_key_and_is_repeated_after_it_was_mende
 
 def test_a_crash_between_portions_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.engine.keyed_state.schema_migration._PORTION", 2)
-    app, events, service = make(ValueState[V1], put, partitions=1)
+    app, events, service = make(ValueState[V1 | None], put, partitions=1)
     calls: list[int] = []
     with AppHarness(app) as harness:
         filled(harness, events)
-        new, _, migrated = make(Annotated[ValueState[int], Version(2)], partitions=1)
+        new, _, migrated = make(Annotated[ValueState[int | None], Version(2)], partitions=1)
 
         @migrated.migrate("kept", from_version=1)
         def convert(old: V1) -> int:
@@ -299,34 +299,34 @@ def test_a_crash_between_portions_goes_on_where_it_was(monkeypatch: pytest.Monke
 
 
 def test_a_time_to_live_can_come_and_go() -> None:
-    app, events, service = make(ValueState[int], lambda kept, event: setattr(kept, "value", event))
+    app, events, service = make(ValueState[int | None], lambda kept, event: setattr(kept, "value", event))
     with AppHarness(app) as harness:
         filled(harness, events)
-        harness.upgrade(make(Annotated[ValueState[int], TTL(hours=1)])[0])
+        harness.upgrade(make(Annotated[ValueState[int | None], TTL(hours=1)])[0])
         assert harness.state(service, "kept", 3) == 18
         harness.upgrade(app)
         assert harness.state(service, "kept", 3) == 18
-        harness.upgrade(make(Annotated[ValueState[int], TTL(hours=1)])[0])
+        harness.upgrade(make(Annotated[ValueState[int | None], TTL(hours=1)])[0])
         harness.advance(hours=2)
         assert harness.state(service, "kept", 3) is None
 
 
 def test_a_state_that_is_declared_no_more_is_reported_and_kept() -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
         with pytest.raises(DroppedStateError, match=r"no longer declares 'kept' \(is 'other' the same one, renamed\?"):
-            harness.upgrade(make(ValueState[V1], state="other")[0])
+            harness.upgrade(make(ValueState[V1 | None], state="other")[0])
         harness.upgrade(app)
         assert harness.state(service, "kept", 3) == V1(18, "x")
 
 
 def test_it_is_dropped_when_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
-    app, events, service = make(ValueState[V1], put)
+    app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness, caplog.at_level(logging.WARNING):
         filled(harness, events)
         harness._settings = dataclasses.replace(harness._settings, allow_dropped="on")
-        harness.upgrade(make(ValueState[V1], state="other")[0])
+        harness.upgrade(make(ValueState[V1 | None], state="other")[0])
         harness._settings = dataclasses.replace(harness._settings, allow_dropped="off")
         assert "dropped what state 'kept' held" in caplog.text
         harness.upgrade(app)
@@ -334,9 +334,9 @@ def test_it_is_dropped_when_that_is_allowed(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_state_without_values_may_go_and_is_not_called_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    app, _, _ = make(ValueState[V1])
+    app, _, _ = make(ValueState[V1 | None])
     with AppHarness(app) as harness, caplog.at_level(logging.WARNING):
-        harness.upgrade(make(ValueState[int], state="other")[0])
+        harness.upgrade(make(ValueState[int | None], state="other")[0])
     assert "dropped" not in caplog.text
 
 
@@ -353,13 +353,13 @@ def test_the_schema_is_recorded_beside_the_state() -> None:
     [(1, "kept"), (0, "kept"), (1, "unknown")],
 )
 def test_a_migration_that_leads_nowhere_is_refused_where_it_is_written(version: int, state: str) -> None:
-    _, _, service = make(ValueState[int])
+    _, _, service = make(ValueState[int | None])
     with pytest.raises(DefinitionError):
         service.migrate(state, from_version=version)(_to_int)
 
 
 def test_a_migration_is_a_plain_function_of_one_value() -> None:
-    _, _, service = make(Annotated[ValueState[int], Version(2)])
+    _, _, service = make(Annotated[ValueState[int | None], Version(2)])
 
     async def waits(old: int) -> int:
         return old
@@ -421,13 +421,45 @@ class Larger(BaseModel):
     ],
 )
 def test_types_of_all_kinds_are_compared(old: Any, new: Any, problem: str | None) -> None:
-    app, _, _ = make(ValueState[old])
+    app, _, _ = make(ListState[old])
     with AppHarness(app) as harness:
         if problem is None:
-            harness.upgrade(make(ValueState[new])[0])
+            harness.upgrade(make(ListState[new])[0])
         else:
             with pytest.raises(SchemaError, match=problem):
-                harness.upgrade(make(ValueState[new])[0])
+                harness.upgrade(make(ListState[new])[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (Annotated[ValueState[int], Default(0)], ValueState[int | None]),
+        (ValueState[int | None], Annotated[ValueState[int], Default(0)]),
+        (ValueState[V1 | None], Annotated[ValueState[V1], Default(factory=lambda: V1(0, ""))]),
+        (ValueState[int | str | None], Annotated[ValueState[int | str], Default(0)]),
+        (MapState[str, int], MapState[str, int | None]),
+        (MapState[str, int | None], MapState[str, int]),
+    ],
+)
+def test_whether_a_value_may_be_none_is_no_matter_of_what_is_stored(old: Any, new: Any) -> None:
+    def keep(kept: Any, event: int) -> None:
+        if isinstance(kept, MapState):
+            kept["n"] = event
+        else:
+            kept.value = V1(event, "x") if "V1" in str(old) else event
+
+    app, events, service = make(old, keep)
+    with AppHarness(app) as harness:
+        filled(harness, events)
+        before = harness.state(service, "kept", 3)
+        harness.upgrade(make(new)[0])
+        assert harness.state(service, "kept", 3) == before is not None
+
+
+def test_a_value_within_another_may_be_none_only_if_the_type_says_so() -> None:
+    app, _, _ = make(ValueState[list[int | None] | None])
+    with AppHarness(app) as harness, pytest.raises(SchemaError, match="no longer takes None"):
+        harness.upgrade(make(ValueState[list[int] | None])[0])
 
 
 def test_a_class_says_which_of_its_functions_are_migrations() -> None:
@@ -437,7 +469,7 @@ def test_a_class_says_which_of_its_functions_are_migrations() -> None:
 
         @app.process(events)
         class Wrong(ProcessFunction[int, None]):
-            kept: Annotated[ValueState[int], Version(2)]
+            kept: Annotated[ValueState[int | None], Version(2)]
 
             async def process(self, ctx: Context, event: int) -> None: ...
 

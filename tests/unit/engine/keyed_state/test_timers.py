@@ -335,7 +335,7 @@ def test_a_timer_that_nothing_handles_is_refused_where_it_is_set() -> None:
 
 
 def test_a_handler_need_not_take_the_timer() -> None:
-    async def bare(ctx: Context, kept: ValueState[int]) -> None:
+    async def bare(ctx: Context, kept: ValueState[int | None]) -> None:
         kept.value = 7
 
     with Bench(obey, timers={"t": bare}) as b:

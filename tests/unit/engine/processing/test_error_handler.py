@@ -178,7 +178,7 @@ def test_a_header_that_only_looks_like_ours_is_in_nobodys_way(value: bytes) -> N
         assert (headers["origin-topic"], headers["origin-offset"]) == (b"events", b"0")
 
 
-async def keep(ctx: Context, event: int, kept: ValueState[int]) -> None:
+async def keep(ctx: Context, event: int, kept: ValueState[int | None]) -> None:
     kept.value = event + 0  # text fails
 
 
@@ -354,12 +354,12 @@ def test_a_retry_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 # -- timers ------------------------------------------------------------------------------------------------------------
 
 
-async def set_timer(ctx: Context, event: Any, kept: ValueState[int]) -> None:
+async def set_timer(ctx: Context, event: Any, kept: ValueState[int | None]) -> None:
     kept.value = 1
     ctx.timers.after(10, name="t", time="processing")
 
 
-async def failing_timer(ctx: Context, timer: Timer, kept: ValueState[int]) -> None:
+async def failing_timer(ctx: Context, timer: Timer, kept: ValueState[int | None]) -> None:
     calls.append(timer.name)
     kept.value = 2
     ctx.timers.after(10, name="t", time="processing")
@@ -416,7 +416,7 @@ def test_a_timer_that_nothing_handles_any_more_goes_the_way_of_the_policy() -> N
 # -- time outs ---------------------------------------------------------------------------------------------------------
 
 
-async def hang(ctx: Context, event: Any, kept: ValueState[str]) -> None:
+async def hang(ctx: Context, event: Any, kept: ValueState[str | None]) -> None:
     calls.append(event)
     kept.value = "begun"
     if event == "hang":
@@ -496,7 +496,9 @@ def test_a_state_that_grows_too_large_is_the_fault_of_the_record_that_made_it_so
     parts = app.topic("parts", value_type=int)
 
     @app.process(parts, errors=SKIP)
-    async def collect(ctx: Context, size: int, text: ValueState[str], items: ValueState[list[str]]) -> None:
+    async def collect(
+        ctx: Context, size: int, text: ValueState[str | None], items: ValueState[list[str] | None]
+    ) -> None:
         text.value = "x" * size
         items.value = [*(items.value or ()), "y" * size]
 
@@ -521,7 +523,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 async def measure(
-    ctx: Context, event: Any, last: ValueState[Reading], count: Annotated[ValueState[int], Default(0)]
+    ctx: Context, event: Any, last: ValueState[Reading | None], count: Annotated[ValueState[int], Default(0)]
 ) -> None:
     calls.append((ctx.key, event))
     count.value += 1

@@ -34,7 +34,7 @@ def picky_log(monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...] = ("out",
         yield refused
 
 
-async def echo(ctx: Context, event: str, seen: ValueState[list[str]]) -> None:
+async def echo(ctx: Context, event: str, seen: ValueState[list[str] | None]) -> None:
     seen.value = [*(seen.value or []), event]
     ctx.emit(event)
 

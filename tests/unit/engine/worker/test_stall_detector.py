@@ -28,7 +28,7 @@ class DeafReader:
         return []
 
 
-async def count(ctx: Context, event: int, seen: ValueState[int]) -> None:
+async def count(ctx: Context, event: int, seen: ValueState[int | None]) -> None:
     seen.value = (seen.value or 0) + 1
 
 

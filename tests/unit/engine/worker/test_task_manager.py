@@ -109,12 +109,12 @@ def make_app() -> App:
     out = app.topic("out")
 
     @app.process(events, to=middle)
-    async def first(ctx: Context, event: int, seen: ValueState[int]) -> None:
+    async def first(ctx: Context, event: int, seen: ValueState[int | None]) -> None:
         seen.value = (seen.value or 0) + 1
         ctx.emit([event, seen.value])
 
     @app.process(middle, to=out)
-    async def second(ctx: Context, event: list[int], seen: ValueState[int]) -> None:
+    async def second(ctx: Context, event: list[int], seen: ValueState[int | None]) -> None:
         seen.value = (seen.value or 0) + 1
         ctx.emit([*event, seen.value])
 
