@@ -315,7 +315,7 @@ def test_a_state_that_is_declared_no_more_is_reported_and_kept() -> None:
     app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
-        with pytest.raises(DroppedStateError, match=r"no longer declares 'kept' \(is 'other' the same one, renamed\?"):
+        with pytest.raises(DroppedStateError, match=r"no longer declares 'kept' \(was it renamed to 'other'\?"):
             harness.upgrade(make(ValueState[V1 | None], state="other")[0])
         harness.upgrade(app)
         assert harness.state(service, "kept", 3) == V1(18, "x")
