@@ -33,11 +33,12 @@ from tidegate.faust_host.validation import (
     outputs_of,
     snake,
 )
+from tidegate.functions.definition import ActorSpec, ExecutionSpec, Guarantee
 from tidegate.functions.factories import actor_service, class_service, function_service
 from tidegate.functions.messages import refuse_in_handlers
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
-from tidegate.functions.service import Guarantee, Service
+from tidegate.functions.service import Service
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.host import AppDefinition
 from tidegate.keys import encode_key
@@ -80,7 +81,7 @@ class App(HostedApp):
     def define(self) -> AppDefinition:
         return AppDefinition(
             id=self._default_options[0],
-            services=tuple(service.definition for service in self.services.values()),
+            services=tuple(service.complete() for service in self.services.values()),
             topics=tuple(topic.definition for topic in self._declared.values()),
             options=self._tidegate_options,
         )
@@ -203,16 +204,17 @@ class App(HostedApp):
             label = name or snake(getattr(named, "__name__", ""))
             options = {
                 "name": label,
-                "inputs": self._inputs(label, inputs),
+                "inputs": list(zip(self._inputs(label, inputs), key_functions(inputs, key_by), strict=True)),
                 "outputs": outputs_of(label, to),
-                "key_by": key_functions(inputs, key_by),
                 "key_type": key_type or inputs[0].definition.key_type,
-                "parallelism": parallelism,
                 "errors": errors,
-                "timeout": None if timeout is None else to_duration(timeout) / 1000,
-                "concurrency": concurrency,
-                "guarantee": guarantee,
-                "remember_ms": to_duration(remember),
+                "execution": ExecutionSpec(
+                    parallelism=parallelism,
+                    concurrency=concurrency,
+                    timeout=None if timeout is None else to_duration(timeout) / 1000,
+                    guarantee=guarantee,
+                ),
+                "actor": ActorSpec(remember_ms=to_duration(remember)),
             }
             return self._register(self._make(handler, names, options))
 
@@ -247,10 +249,10 @@ class App(HostedApp):
             "outputs": outputs_of(label, to),
             "key_type": key_type,
             "errors": errors,
-            "timeout": None if timeout is None else to_duration(timeout) / 1000,
-            "concurrency": concurrency,
-            "partitions": partitions or 0,
-            "remember_ms": to_duration(remember),
+            "execution": ExecutionSpec(
+                concurrency=concurrency, timeout=None if timeout is None else to_duration(timeout) / 1000
+            ),
+            "actor": ActorSpec(partitions=partitions or 0, remember_ms=to_duration(remember)),
         }
         if isinstance(handler, str):
             return self._register(actor_service(names, **options))

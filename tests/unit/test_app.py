@@ -283,4 +283,4 @@ def test_a_class_and_a_function_compile_to_the_same_definition() -> None:
     one = app.process(topic)(Nested).definition
     two = app.process(topic)(function).definition
     assert list(one.states) == list(two.states) == ["kept"]
-    assert one.inputs == two.inputs
+    assert one.topics == two.topics

@@ -49,7 +49,7 @@ async def get_actor(
         with api.scans.one():
             actor, past = await api.serving.actor_past(as_of, service, raw, most=most)
         return _shown(actor, raw, definition.key_type, past_headers(past))
-    number = definition.inputs[0].partition_for(raw)
+    number = definition.task_for(raw)
     try:
         if min_position is not None:
             await api.serving.wait(definition, number, parse_position(min_position), api.settings.api_timeout)

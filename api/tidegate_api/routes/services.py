@@ -51,14 +51,14 @@ def describe(api: ApiContext, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "description": (api.app.services[name].__doc__ or "").strip() if name in api.app.services else "",
-        "inputs": [topic.name for topic in declared.inputs],
+        "inputs": [topic.name for topic in declared.topics],
         "outputs": [topic.name for topic in declared.outputs.values()],
         "states": states,
-        "timers": sorted(timer or "*" for timer in planned.timer_handlers),
+        "timers": sorted(timer or "*" for timer in planned.timers),
         "key_type": type_name(planned.key_type),
         "tasks": planned.tasks,
-        "guarantee": planned.guarantee,
-        "rekeyed": any(topic.internal for topic in planned.inputs),
+        "guarantee": planned.execution.guarantee,
+        "rekeyed": any(topic.internal for topic in planned.topics),
         "dead_letters": api.serving.dead_letters(name),
         "messages": sorted(planned.messages),
     }

@@ -16,7 +16,7 @@ import pdb
 import sys
 import tempfile
 from bdb import BdbQuit
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -43,10 +43,10 @@ from tidegate.engine.processing.context import STAMP_HEADER, own_headers
 from tidegate.engine.topology.shuffle import BY_KEY
 from tidegate.errors import ServiceFailedError, TidegateError, UnknownNameError
 from tidegate.formatting import count
-from tidegate.functions.service import OWN_KEY, Service, ServiceDefinition
-from tidegate.functions.topics import TopicDefinition
+from tidegate.functions.definition import InputSpec, ServiceDefinition
+from tidegate.functions.service import Service
 from tidegate.host.host import AppDefinition
-from tidegate.keys import encode_key
+from tidegate.keys import encode_key, key_group, partition_of, task_of_group
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.observer import Observer
 from tidegate.query.json_values import json_bytes, json_key, parse_key
@@ -112,8 +112,9 @@ class Replaying:
     def _home(self) -> int:
         """The number of the key's task at the cut."""
         tasks = self._before.tasks(self._service.name)
-        topic = replace(_any_topic(self._service.definition), partitions=len(tasks))
-        return replace(topic, internal=self._before.shuffled(self._service.name)).partition_for(self._key)
+        if self._before.shuffled(self._service.name):
+            return task_of_group(key_group(self._key), len(tasks))
+        return partition_of(self._key, len(tasks))
 
     async def _events(self) -> AsyncIterator[Event]:
         access = Access(self._definition, self._flags)
@@ -128,9 +129,8 @@ class Replaying:
             if given is None or observer is None:
                 return
             found: list[Event] = []
-            forwards = given.key_by or (lambda _: OWN_KEY,) * len(given.inputs)
-            for read, forward in zip(given.inputs, forwards, strict=False):
-                found += [event async for event in self._read(observer, read, forward)]
+            for spec in given.inputs:
+                found += [event async for event in self._read(observer, spec)]
             for event in sorted(found, key=lambda event: event.timestamp):  # of one topic they keep their order
                 yield event
 
@@ -138,10 +138,9 @@ class Replaying:
         plan, _ = await access.look(observer)
         return next((service for service in plan.given if service.name == self._service.name), None)
 
-    async def _read(
-        self, observer: Observer, topic: TopicDefinition, forward: Callable[[Any], Any]
-    ) -> AsyncIterator[Event]:
+    async def _read(self, observer: Observer, spec: InputSpec) -> AsyncIterator[Event]:
         """What came for the key from one topic since the cut."""
+        topic = spec.topic
         if topic.name not in await observer.topics():
             return
         sources = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
@@ -157,7 +156,7 @@ class Replaying:
                     for batch in await reader.read(timeout=5.0):
                         for record in batch.records:
                             fresh = record.offset >= mark.position or record.offset in mark.unfinished
-                            if fresh and record.offset < ends[source] and self._wanted(topic, forward, record):
+                            if fresh and record.offset < ends[source] and self._wanted(spec, record):
                                 where = f"{source}@{record.offset}"
                                 headers = tuple(own_headers(record))
                                 yield Event(topic.name, where, record.timestamp, self._key, record.value, headers)
@@ -171,19 +170,18 @@ class Replaying:
         marks = (task.marker.inputs.get(source_name(source)) for task in tasks)
         return next((mark for mark in marks if mark is not None), InputMark(position=0))
 
-    def _wanted(self, topic: TopicDefinition, forward: Callable[[Any], Any], record: LogRecord) -> bool:
+    def _wanted(self, spec: InputSpec, record: LogRecord) -> bool:
         manifest = self._reader.manifest
         own, sent = f"{manifest.app}|".encode(), f"{manifest.app}|{manifest.run}|".encode()
         stamps = [value for name, value in record.headers if name == STAMP_HEADER]
         if any(stamp.startswith(own) and not stamp.startswith(sent) for stamp in stamps):
             return False  # another run has sent it, once more
-        if record.value is None:
+        if record.value is None or spec.key is None:
             return record.key == self._key
         try:
-            key = forward(topic.codec.decode(record.value))
+            return encode_key(spec.key(spec.topic.codec.decode(record.value))) == self._key
         except Exception:
             return record.key == self._key  # it is shown, and fails as it did
-        return (record.key if key is OWN_KEY else encode_key(key)) == self._key
 
     # -- running -----------------------------------------------------------------------------------------------------
     def run(self, entries: list[NewRecord], events: list[Event], *, debug: bool) -> int:
@@ -209,12 +207,13 @@ class Replaying:
 
     def _alone(self) -> _Alone:
         definition = self._definition
-        mine = replace(self._service.definition, key_by=None, parallelism=None)
+        mine = self._service.definition.reading(lambda topic: replace(topic, partitions=1))
         mine = replace(
             mine,
-            inputs=tuple(replace(topic, partitions=1) for topic in mine.inputs),
+            inputs=tuple(replace(spec, key=None) for spec in mine.inputs),
             outputs={name: replace(topic, partitions=1) for name, topic in mine.outputs.items()},
-            partitions=1,
+            execution=replace(mine.execution, parallelism=None),
+            actor=replace(mine.actor, partitions=1),
         )
         others = tuple(service for service in definition.services if service.name != mine.name)
         topics = tuple(replace(topic, partitions=1) for topic in definition.topics)
@@ -292,12 +291,6 @@ def _of_key(store: Store, key: bytes) -> Iterator[tuple[bytes, bytes]]:
     for entry, value in store.scan(*prefix_range(TIMER)):
         if parse_timer(entry).key == key:
             yield entry, value
-
-
-def _any_topic(definition: ServiceDefinition) -> TopicDefinition:
-    from tidegate.codecs import codec_for
-
-    return definition.inputs[0] if definition.inputs else TopicDefinition(name="-", codec=codec_for(Any), partitions=1)
 
 
 def _json(value: Any) -> str:

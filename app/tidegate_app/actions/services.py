@@ -8,8 +8,8 @@ from typing import Any, Final, get_args
 
 from tidegate.client.log_access import Access
 from tidegate.engine.topology.plan import Plan
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.policies import Retry
-from tidegate.functions.service import ServiceDefinition
 from tidegate.host.host import AppDefinition
 from tidegate.owner_rpc.protocol import ServiceStatus, TaskStatus
 from tidegate.state.declaration import StateDeclaration
@@ -32,14 +32,14 @@ async def list_services(definition: AppDefinition, flags: Mapping[str, Any]) -> 
 def _service_row(plan: Plan, service: ServiceDefinition, status: ServiceStatus | None) -> dict[str, Any]:
     return {
         "name": service.name,
-        "inputs": [topic.name for topic in service.inputs],
+        "inputs": [topic.name for topic in service.topics],
         "outputs": [topic.name for topic in service.outputs.values()],
         "states": {name: _state_name(state) for name, state in service.states.items()},
         "tasks": service.tasks,
         "errors": _policy_name(service),
         "timers": _timer_names(service),
-        "guarantee": service.guarantee,
-        "rekeys_for": service.rekeys,
+        "guarantee": service.execution.guarantee,
+        "rekeys_for": service.part_of,
         "lag": None if status is None else sum(task.lag for task in status.tasks),
         "waiting": None if status is None else sum(task.waiting for task in status.tasks),
         "watermark": None if status is None else _watermark(task.watermark for task in status.tasks),
@@ -77,8 +77,7 @@ def event_time(watermark: int | None) -> str:
 
 
 def _timer_names(service: ServiceDefinition) -> list[str]:
-    names = [ANY_TIMER if name is None else name for name in service.timer_handlers]
-    return names or ([ANY_TIMER] if service.prototype is not None and service.handles_timer("") else [])
+    return [ANY_TIMER if name is None else name for name in service.timers]
 
 
 def _policy_name(service: ServiceDefinition) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tidegate.client.log_access import Access
 from tidegate.engine.keyed_state.timers import DOMAINS
 from tidegate.errors import UnknownNameError, UsageError
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.host.host import AppDefinition
 from tidegate.owner_rpc.operations import Operations
 from tidegate.owner_rpc.protocol import Entries, Items, Timers

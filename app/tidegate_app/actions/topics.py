@@ -69,7 +69,7 @@ def _topic_row(plan: Plan, topic: TopicDefinition, created: bool) -> dict[str, A
             if topic.name in {output.name for output in service.outputs.values()}
             or topic.name == getattr(letters[service.name], "name", None)
         ],
-        "read_by": [service.name for service in services if topic.name in {input_.name for input_ in service.inputs}],
+        "read_by": [service.name for service in services if topic.name in {input_.name for input_ in service.topics}],
         "internal": topic.internal,
     }
 

@@ -78,7 +78,7 @@ class LogSession:
     async def view(self, service: str, key: bytes | None = None) -> ServiceView:
         """Bring the stores up to the end of their changelogs, and nothing else: no task starts, nothing is written."""
         definition = self.plan.services[service]
-        only = None if key is None else definition.inputs[0].partition_for(key)
+        only = None if key is None else definition.task_for(key)
         for task in self.plan.tasks:
             if task.definition.name != service or (only is not None and task.number != only):
                 continue

@@ -88,7 +88,7 @@ class Task:
         self._clock, self._settings = environment.clock, environment.settings
         self.time = new_time(plan)
         self.inputs: dict[TopicPartition, Input] = {
-            source: Input(topic, source, self._clock, self.time.outside.get(source)) for topic, source in plan.sources
+            source: Input(spec, source, self._clock, self.time.outside.get(source)) for spec, source in plan.inputs
         }
         self._outputs = outputs_by_name(plan.definition, plan.number, environment.log.max_record_bytes)
         self._emitted = Emissions()
@@ -142,7 +142,7 @@ class Task:
             self._stamp.epoch = marker.epoch
         self._assemble(writer)
         self._committer.sent.update(await find_sent(self.plan, self._outputs.values(), log))
-        if self.definition.guarantee == "at_least_once":
+        if self.definition.execution.guarantee == "at_least_once":
             self._sender = AtLeastOnceSender(await log.writer(), self._committer.sent, self._environment.wake)
         await self._open_function()
 
@@ -204,8 +204,8 @@ class Task:
     async def _open_function(self) -> None:
         if self._opened is not None:
             await _finished(self._opened.open(self.info))
-        elif self.definition.on_open is not None:
-            await _finished(self.definition.on_open(self.info))
+        elif self.definition.hooks.open is not None:
+            await _finished(self.definition.hooks.open(self.info))
 
     # -- records -----------------------------------------------------------------------------------------------------
     @property
@@ -488,8 +488,8 @@ class Task:
         try:
             if self._opened is not None:
                 await _finished(self._opened.close())
-            elif self.definition.on_close is not None:
-                await _finished(self.definition.on_close(self.info))
+            elif self.definition.hooks.close is not None:
+                await _finished(self.definition.hooks.close(self.info))
         except Exception as error:
             logger.warning("%s: its close failed: %s: %s", self.plan.id, type(error).__name__, error)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from faust.topics import Topic as FaustTopic
 
 from tidegate.codecs import may_have, type_name
 from tidegate.errors import DefinitionError
 from tidegate.faust_host.topics import Topic
+from tidegate.functions.factories import KeyFunction
 from tidegate.functions.topics import TopicDefinition
 from tidegate.time.clock import Duration, to_duration
 from tidegate.time.sources import TimeSource
@@ -113,11 +114,10 @@ def outputs_of(label: str, to: Topic | Iterable[Topic] | Mapping[str, Topic]) ->
     return {name: topic.definition for name, topic in named}
 
 
-def key_functions(
-    inputs: tuple[Topic, ...], key_by: KeyBy | Mapping[Topic, KeyBy] | None
-) -> tuple[Callable[[Any], Any], ...] | None:
+def key_functions(inputs: tuple[Topic, ...], key_by: KeyBy | Mapping[Topic, KeyBy] | None) -> tuple[KeyFunction, ...]:
+    """For each input: from a value to its key; None: as the records are keyed."""
     if key_by is None:
-        return None
+        return (None,) * len(inputs)
     if isinstance(key_by, Mapping):
         missing = [topic.name for topic in inputs if topic not in key_by]
         if missing:
@@ -127,4 +127,4 @@ def key_functions(
         chosen = [key_by] * len(inputs)
     for topic, item in zip(inputs, chosen, strict=True):
         check_field(f"key_by= takes the key of {topic.name!r} from", item, topic.definition.codec.type)
-    return tuple(cast("Callable[[Any], Any]", getter(item)) for item in chosen)
+    return tuple(map(getter, chosen))

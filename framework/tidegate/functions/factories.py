@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tidegate.codecs import codec_for, may_be, type_name
 from tidegate.errors import DefinitionError
+from tidegate.functions.definition import ActorSpec, InputSpec, ServiceDefinition
+from tidegate.functions.handler_spec import Handler, HandlerSpec
 from tidegate.functions.messages import MessageDefinition, marked_methods
 from tidegate.functions.migrations import declared_migrations
 from tidegate.functions.process import ProcessFunction
-from tidegate.functions.service import Handler, Service, ServiceDefinition
+from tidegate.functions.service import Service
 from tidegate.functions.signature import check_key_type, check_method, read_class_states, read_signature
 from tidegate.functions.topics import TopicDefinition
 
-__all__ = ("actor_service", "class_service", "function_service")
+__all__ = ("KeyFunction", "actor_service", "class_service", "function_service")
+
+KeyFunction = Callable[[Any], Any] | None
+"""From a value to the key under which a service wants it; None: as the records are keyed."""
 
 
-def function_service(handler: Handler, names: Mapping[str, Any], **options: Any) -> Service:
+def function_service(
+    handler: Handler, names: Mapping[str, Any], *, name: str, inputs: Sequence[tuple[TopicDefinition, KeyFunction]],
+    **options: Any,
+) -> Service:  # fmt: skip
+    """`inputs`: the topics, and from a value to the key under which it is wanted; None: as the records are keyed."""
     signature = read_signature(handler, names, event="event")
-    inputs = _typed(options["name"], options.pop("inputs"), signature.event_type)
     check_key_type(signature.label, signature.key_type, options["key_type"])
     for state in signature.states:
         state.check_initial()
     definition = ServiceDefinition(
-        inputs=inputs,
+        name=name,
+        inputs=_inputs(name, inputs, signature.handler),
         states={declaration.name: declaration for declaration in signature.states},
-        handler=signature.call,
-        handler_states=tuple(declaration.name for declaration in signature.states),
         **options,
     )
     return Service(definition, handler, names)
@@ -37,29 +44,33 @@ def function_service(handler: Handler, names: Mapping[str, Any], **options: Any)
 
 def actor_service(names: Mapping[str, Any], **options: Any) -> Service:
     """One that reads nothing but its mailbox; `Service.on` adds the handlers."""
-    return Service(ServiceDefinition(inputs=(), states={}, handler=_no_events, **options), _no_events, names)
+    return Service(ServiceDefinition(inputs=(), **options), _no_events, names)
 
 
 def _no_events(ctx: Any, event: Any) -> None:
     """Takes messages only."""
 
 
-def class_service(prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], **options: Any) -> Service:
-    cls, inputs = type(prototype), options.pop("inputs")
+def class_service(
+    prototype: ProcessFunction[Any, Any], names: Mapping[str, Any], *, name: str,
+    inputs: Sequence[tuple[TopicDefinition, KeyFunction]], actor: ActorSpec, **options: Any,
+) -> Service:  # fmt: skip
+    cls = type(prototype)
     messages = marked_methods(cls)
     _check_methods(cls, messages, names, reads=bool(inputs), key_type=options["key_type"])
     states = read_class_states(cls, names)
     for declaration in states:
         declaration.check_initial()
+    has_timers = cls.on_timer is not ProcessFunction.on_timer
     definition = ServiceDefinition(
-        inputs=_typed(options["name"], inputs, _event_type(cls)),
+        name=name,
+        inputs=_inputs(name, inputs, HandlerSpec(method="process", event_type=_event_type(cls))),
         states={declaration.name: declaration for declaration in states},
         prototype=prototype,
-        messages=messages,
+        timers={None: HandlerSpec(method="on_timer")} if has_timers else {},
+        actor=replace(actor, messages=messages),
         **options,
     )
-    if messages:
-        definition.check_may_take_messages()
     service = Service(definition, cls, names)
     for state, from_version, function in declared_migrations(cls):
         service.migrate(state, from_version=from_version)(function)
@@ -75,7 +86,7 @@ def _check_methods(
     key_type: Any,
 ) -> None:
     for message in messages.values():
-        check_method(cls, message.method, names, given="message", key_type=key_type)
+        check_method(cls, message.handler.method, names, given="message", key_type=key_type)
     if reads and cls.process is ProcessFunction.process:
         raise DefinitionError(f"{cls.__qualname__} needs a method: def process(self, ctx, event)")
     check_method(cls, "process", names, given="event", key_type=key_type)
@@ -89,15 +100,22 @@ def _event_type(cls: type) -> Any:
     return Any
 
 
-def _typed(label: str, inputs: tuple[TopicDefinition, ...], event_type: Any) -> tuple[TopicDefinition, ...]:
-    """Topics without a value type take the one that the handler's annotation names. Those with one must fit it: else
-    the handler is given what it does not expect."""
+def _inputs(
+    service: str, inputs: Sequence[tuple[TopicDefinition, KeyFunction]], handler: HandlerSpec
+) -> tuple[InputSpec, ...]:
+    return tuple(
+        InputSpec(topic=_typed(service, topic, handler.event_type), handler=handler, key=key) for topic, key in inputs
+    )
+
+
+def _typed(service: str, topic: TopicDefinition, event_type: Any) -> TopicDefinition:
+    """A topic without a value type takes the one that the handler's annotation names. One that has it must fit that:
+    else the handler is given what it does not expect."""
     if event_type is Any or isinstance(event_type, typing.TypeVar):
-        return inputs
-    for topic in inputs:
-        if not may_be(topic.codec.type, event_type):
-            raise DefinitionError(
-                f"service {label!r} takes events of {type_name(event_type)}, but topic {topic.name!r} holds "
-                f"{type_name(topic.codec.type)}. Change the annotation, or the topic's value_type=."
-            )
-    return tuple(replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic for topic in inputs)
+        return topic
+    if not may_be(topic.codec.type, event_type):
+        raise DefinitionError(
+            f"service {service!r} takes events of {type_name(event_type)}, but topic {topic.name!r} holds "
+            f"{type_name(topic.codec.type)}. Change the annotation, or the topic's value_type=."
+        )
+    return replace(topic, codec=codec_for(event_type)) if topic.codec.type is Any else topic

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidegate.codecs import Codec, codec_for
 from tidegate.errors import DefinitionError, InsideHandlerError, UnknownMessageError
+from tidegate.functions.handler_spec import HandlerSpec
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
 
@@ -91,11 +92,7 @@ class MessageDefinition:
     codec: Codec[Any]
     reply: Codec[Any]
     """Of what is replied to it."""
-    handler: Callable[..., Any] | None = None
-    states: tuple[str, ...] = ()
-    """Those that the handler takes, in the function form."""
-    method: str = ""
-    """The handler, in the class form."""
+    handler: HandlerSpec
 
 
 def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> Callable[[F], F]:
@@ -116,7 +113,8 @@ def marked_methods(cls: type) -> dict[str, MessageDefinition]:
         if marked is None:
             continue
         message_type, name, reply = marked
-        definition = message_definition(cls.__qualname__, message_type, name, reply, method=attribute)
+        handler = HandlerSpec(method=attribute, event_type=message_type)
+        definition = message_definition(cls.__qualname__, message_type, name, reply, handler)
         if definition.name in found:
             raise DefinitionError(f"{cls.__qualname__} has two handlers for the message {definition.name!r}; keep one")
         found[definition.name] = definition
@@ -124,7 +122,7 @@ def marked_methods(cls: type) -> dict[str, MessageDefinition]:
 
 
 def message_definition(
-    label: str, message_type: Any, name: str | None, reply: Any, **handler: Any
+    label: str, message_type: Any, name: str | None, reply: Any, handler: HandlerSpec
 ) -> MessageDefinition:
     called = name or getattr(message_type, "__name__", None)
     if not called or not called.isascii() or not called.isprintable():
@@ -133,7 +131,7 @@ def message_definition(
         )
     if bytes in (message_type, reply):
         raise DefinitionError(f"{label}: a message and its reply are JSON, so neither is of type bytes")
-    return MessageDefinition(name=called, codec=codec_for(message_type), reply=codec_for(reply), **handler)
+    return MessageDefinition(name=called, codec=codec_for(message_type), reply=codec_for(reply), handler=handler)
 
 
 def the_one_for(service: str, messages: Mapping[str, MessageDefinition], message: Any) -> MessageDefinition:

@@ -1,18 +1,15 @@
-"""A service: one definition for both forms, function and class, and what users do with it. See `making`."""
+"""A service as users hold it: what the decorator returns. It collects declarations, and talks to actors."""
 
 from __future__ import annotations
 
-import copy
-import enum
-import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from tidegate.codecs import type_name
 from tidegate.errors import DefinitionError, UsageError
-from tidegate.functions.context import TaskInfo
-from tidegate.functions.handler_call import BoundHandler, bound_handler
+from tidegate.functions.definition import LifecycleHook, ServiceDefinition
+from tidegate.functions.handler_spec import Handler
 from tidegate.functions.messages import (
     ASK_SECONDS,
     MessageDefinition,
@@ -22,149 +19,13 @@ from tidegate.functions.messages import (
     message_definition,
     refuse_in_handlers,
 )
-from tidegate.functions.migrations import Migration, read_migration
-from tidegate.functions.policies import STOP, ErrorPolicy
-from tidegate.functions.process import ProcessFunction
-from tidegate.functions.signature import check_key_type, read_signature
-from tidegate.functions.topics import TopicDefinition
-from tidegate.keys import KEY_GROUPS
+from tidegate.functions.migrations import read_migration
+from tidegate.functions.signature import HandlerSignature, check_key_type, read_signature
 from tidegate.logs.base import Headers
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.kinds import State
 from tidegate.time.clock import Duration, Instant
 
-__all__ = ("OWN_KEY", "Bound", "Guarantee", "Handler", "Service", "ServiceDefinition")
-
-Guarantee = Literal["exactly_once", "at_least_once"]
-Handler = Callable[..., Any]
-Hook = Callable[[TaskInfo], Any]
-"""A `def` or an `async def`."""
-
-
-class OwnKey(enum.Enum):
-    """What a shuffle's function returns for a record that keeps its key."""
-
-    OWN_KEY = enum.auto()
-
-
-OWN_KEY: Final = OwnKey.OWN_KEY
-
-
-class Bound(NamedTuple):
-    """All handlers of a service with one set of state objects."""
-
-    process: BoundHandler
-    timers: Mapping[str | None, BoundHandler]
-    """By the timer's name; None handles all other names."""
-    messages: Mapping[str, BoundHandler]
-    """By the name of the message type."""
-
-
-@dataclass(kw_only=True)
-class ServiceDefinition:
-    """All that the engine needs to know of a service."""
-
-    name: str
-    inputs: tuple[TopicDefinition, ...]
-    outputs: Mapping[str, TopicDefinition]
-    """By name; the first is the default one."""
-    states: dict[str, StateDeclaration]
-    key_type: Any = str
-    key_by: tuple[Callable[[Any], Any], ...] | None = None
-    """Per input topic, from the value to the key under which this service wants it; None: as the records are keyed."""
-    parallelism: int | None = None
-    """How many tasks it wants, whatever its input topics have; None: as many as those have partitions."""
-    errors: ErrorPolicy = STOP
-    timeout: float | None = None
-    """Seconds that a handler may take."""
-    concurrency: int = 1000
-    """How many handlers of one task may wait at the same time."""
-    guarantee: Guarantee = "exactly_once"
-    rekeys: str | None = None
-    """The name of the service for which this one only places records by another key."""
-    forward: Callable[[Any], Any] | None = None
-    """For such a service: from the value to the new key, or OWN_KEY."""
-    prototype: ProcessFunction[Any, Any] | None = None
-    """The class form; the function form has the three below instead."""
-    handler: Handler | None = None
-    handler_states: tuple[str, ...] = ()
-    timer_handlers: dict[str | None, tuple[Handler, tuple[str, ...]]] = field(default_factory=dict)
-    """By the timer's name; None handles all other names."""
-    migrations: dict[tuple[str, int], Migration] = field(default_factory=dict)
-    """By the state's name and the version that they begin with."""
-    on_open: Hook | None = None
-    on_close: Hook | None = None
-    messages: dict[str, MessageDefinition] = field(default_factory=dict)
-    """What it takes as an actor, by name. Without any it has no mailbox."""
-    partitions: int = 0
-    """Of the mailbox, where it is the only input; 0: what the settings say."""
-    remember_ms: int = 24 * 3_600_000
-    """How long idempotency keys are known."""
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise DefinitionError(f"service {self.name!r}: concurrency must be at least 1, not {self.concurrency}")
-        if self.parallelism is not None and not 1 <= self.parallelism <= KEY_GROUPS:
-            raise DefinitionError(
-                f"service {self.name!r}: parallelism must be from 1 to {KEY_GROUPS}, not {self.parallelism}"
-            )
-        if self.timeout is not None and not self.timeout > 0:
-            raise DefinitionError(f"service {self.name!r}: timeout must be more than 0, not {self.timeout:g} s")
-        if not isinstance(self.errors, ErrorPolicy):
-            raise DefinitionError(
-                f"service {self.name!r}: errors must be STOP, SKIP, DEAD_LETTER or retry(...), not {self.errors!r}"
-            )
-        if self.guarantee not in typing.get_args(Guarantee):
-            known = " or ".join(typing.get_args(Guarantee))
-            raise DefinitionError(f"service {self.name!r}: guarantee must be {known}, not {self.guarantee!r}")
-
-    @property
-    def tasks(self) -> int:
-        """As many as its inputs have partitions."""
-        return self.inputs[0].partitions
-
-    @property
-    def mailbox(self) -> TopicDefinition | None:
-        """Where its messages lie; the plan adds it to the inputs."""
-        return next((topic for topic in self.inputs if topic.mailbox), None)
-
-    @property
-    def event_types(self) -> tuple[Any, ...]:
-        return tuple(topic.codec.type for topic in self.inputs)
-
-    def handles_timer(self, name: str) -> bool:
-        if self.prototype is not None:
-            return type(self.prototype).on_timer is not ProcessFunction.on_timer
-        return name in self.timer_handlers or None in self.timer_handlers
-
-    def check_may_take_messages(self) -> None:
-        if self.guarantee == "at_least_once":
-            raise DefinitionError(
-                f"service {self.name!r} is at_least_once: its replies would leave before they are committed. "
-                f"Leave guarantee= out, or take messages in a service of their own."
-            )
-
-    def bind(self, states: Mapping[str, State], opened: ProcessFunction[Any, Any] | None) -> Bound:
-        if opened is not None:
-            mine = copy.copy(opened)
-            for name, state in states.items():
-                if name in vars(mine):
-                    raise DefinitionError(
-                        f"{type(mine).__qualname__}.{name} is a state, so __init__ and open leave it alone: say what "
-                        f"it is before it is set in its annotation, Annotated[ValueState[...], Default(...)]"
-                    )
-                setattr(mine, name, state)
-            messages = {name: bound_handler(getattr(mine, it.method)) for name, it in self.messages.items()}
-            return Bound(bound_handler(mine.process), {None: bound_handler(mine.on_timer)}, messages)
-        if self.handler is None:
-            raise DefinitionError(f"service {self.name!r} has no handler")
-
-        def bound(handler: Handler, wanted: Iterable[str]) -> BoundHandler:
-            return bound_handler(handler, tuple(states[name] for name in wanted))
-
-        timers = {name: bound(*timer) for name, timer in self.timer_handlers.items()}
-        messages = {name: bound(it.handler, it.states) for name, it in self.messages.items() if it.handler is not None}
-        return Bound(bound(self.handler, self.handler_states), timers, messages)
+__all__ = ("Service",)
 
 
 class Service:
@@ -174,7 +35,8 @@ class Service:
     """Carries messages to it; the app that it is registered with gives it one."""
 
     def __init__(self, definition: ServiceDefinition, original: Any, names: Mapping[str, Any]) -> None:
-        self.definition = definition
+        """`names`: what the annotations of its handlers may name besides what is global."""
+        self._definition, self._planned = definition, False
         self._original, self._names = original, names
         self.__doc__ = original.__doc__
         self.__name__ = definition.name
@@ -190,6 +52,16 @@ class Service:
         return self.definition.name
 
     @property
+    def definition(self) -> ServiceDefinition:
+        """As declared so far."""
+        return self._definition
+
+    def complete(self) -> ServiceDefinition:
+        """The definition to plan with. Whatever is declared from now on would be missing there, so it is refused."""
+        self._planned = True
+        return self._definition
+
+    @property
     def original(self) -> Any:
         """The function, or the class, that it was made of."""
         return self._original
@@ -201,13 +73,12 @@ class Service:
 
         def register(handler: Handler) -> Handler:
             self._refuse_class_form("on_timer")
-            if name in self.definition.timer_handlers:
+            timers = self.definition.timers
+            if name in timers:
                 raise DefinitionError(f"service {self.name!r} has two handlers for the timer {name!r}; keep one")
             signature = read_signature(handler, self._names, event="timer")
             check_key_type(signature.label, signature.key_type, self.definition.key_type)
-            for declaration in signature.states:
-                self._add_state(declaration)
-            self.definition.timer_handlers[name] = (signature.call, tuple(s.name for s in signature.states))
+            self._declare("on_timer", states=self._states_with(signature), timers={**timers, name: signature.handler})
             return handler
 
         return register
@@ -222,7 +93,6 @@ class Service:
         def register(handler: Handler) -> Handler:
             if self.definition.prototype is not None:
                 raise DefinitionError(f"{self.name} is a class: mark a method with @tidegate.on(...) instead")
-            self.definition.check_may_take_messages()
             signature = read_signature(handler, self._names, event="event")
             check_key_type(signature.label, signature.key_type, self.definition.key_type)
             if signature.event_type not in (Any, message_type):
@@ -231,18 +101,14 @@ class Service:
                     f"{label} is registered for {type_name(message_type)}, but takes a message of "
                     f"{type_name(signature.event_type)}"
                 )
-            definition = message_definition(
-                self.name, message_type, name, reply,
-                handler=signature.call, states=tuple(state.name for state in signature.states),
-            )  # fmt: skip
-            if definition.name in self.definition.messages:
+            definition = message_definition(self.name, message_type, name, reply, signature.handler)
+            if definition.name in self.messages:
                 raise DefinitionError(
                     f"service {self.name!r} has two handlers for the message {definition.name!r}; keep one, or give "
                     f"one of them name=..."
                 )
-            for declaration in signature.states:
-                self._add_state(declaration)
-            self.definition.messages[definition.name] = definition
+            actor = replace(self.definition.actor, messages={**self.messages, definition.name: definition})
+            self._declare("on", states=self._states_with(signature), actor=actor)
             return handler
 
         return register
@@ -311,37 +177,50 @@ class Service:
                     f"service {self.name!r}: state {state!r} is of version {declared.version}, so nothing leads there "
                     f"from version {from_version}; declare it with Version({from_version + 1})"
                 )
-            if (state, from_version) in self.definition.migrations:
+            migrations = self.definition.migrations
+            if (state, from_version) in migrations:
                 raise DefinitionError(f"state {state!r} has two migrations from version {from_version}; keep one")
             migration = read_migration(state, from_version, function, self._names)
-            self.definition.migrations[state, from_version] = migration
+            self._declare("migrate", migrations={**migrations, (state, from_version): migration})
             return function
 
         return register
 
-    def on_open(self, hook: Hook) -> Hook:
+    def on_open(self, hook: LifecycleHook) -> LifecycleHook:
         """Run before the first record of a task."""
         self._refuse_class_form("open")
-        self.definition.on_open = hook
+        self._declare("on_open", hooks=replace(self.definition.hooks, open=hook))
         return hook
 
-    def on_close(self, hook: Hook) -> Hook:
+    def on_close(self, hook: LifecycleHook) -> LifecycleHook:
         """Run after the last record of a task."""
         self._refuse_class_form("close")
-        self.definition.on_close = hook
+        self._declare("on_close", hooks=replace(self.definition.hooks, close=hook))
         return hook
+
+    # -- the definition ----------------------------------------------------------------------------------------------
+    def _declare(self, verb: str, **changes: Any) -> None:
+        if self._planned:
+            raise DefinitionError(
+                f"@{self.name}.{verb} comes too late: the app is already planned, or runs. Declare all handlers and "
+                f"hooks of service {self.name!r} where it is made, before the app starts"
+            )
+        self._definition = replace(self._definition, **changes)
 
     def _refuse_class_form(self, method: str) -> None:
         if self.definition.prototype is not None:
             raise DefinitionError(f"{self.name} is a class: give it a method {method!r} instead")
 
-    def _add_state(self, declaration: StateDeclaration) -> None:
-        """The first declaration counts; later ones may leave its options out, but not contradict it."""
-        known = self.definition.states.get(declaration.name)
-        if known is None:
-            declaration.check_initial()
-            known = self.definition.states[declaration.name] = declaration
-        if not known.agrees_with(declaration):
-            raise DefinitionError(
-                f"service {self.name!r}: state {declaration.name!r} is declared in two different ways"
-            )
+    def _states_with(self, signature: HandlerSignature) -> dict[str, StateDeclaration]:
+        """The first declaration of a state counts; later ones may leave its options out, but not contradict it."""
+        states = dict(self.definition.states)
+        for declaration in signature.states:
+            known = states.get(declaration.name)
+            if known is None:
+                declaration.check_initial()
+                known = states[declaration.name] = declaration
+            if not known.agrees_with(declaration):
+                raise DefinitionError(
+                    f"service {self.name!r}: state {declaration.name!r} is declared in two different ways"
+                )
+        return states

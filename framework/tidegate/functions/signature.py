@@ -12,6 +12,7 @@ from tidegate.codecs import may_be, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
 from tidegate.functions.handler_call import Rearranged, wraps_async
+from tidegate.functions.handler_spec import HandlerSpec
 from tidegate.state.declaration import StateDeclaration, declare
 
 __all__ = ("HandlerSignature", "check_key_type", "check_method", "read_class_states", "read_signature")
@@ -30,6 +31,12 @@ class HandlerSignature:
     """Of `Context[K, R]`; Any: not said."""
     call: Callable[..., Any]
     """Takes context, event, and the states in the order of `states`."""
+
+    @property
+    def handler(self) -> HandlerSpec:
+        names = tuple(state.name for state in self.states)
+        event_type = Any if self.event_type is None else self.event_type
+        return HandlerSpec(function=self.call, states=names, event_type=event_type)
 
 
 def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, event: str) -> HandlerSignature:

@@ -23,7 +23,7 @@ from tidegate.engine.topology.run import current_run, fence
 from tidegate.engine.worker.engine import Engine, TaskReport
 from tidegate.errors import LogInUseError, NotReadyError, OwnerError, StoreError
 from tidegate.formatting import count
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.actor_client import ActorClient
 from tidegate.host.metrics_server import serve_metrics

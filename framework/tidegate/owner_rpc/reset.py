@@ -50,7 +50,7 @@ def topics_to_empty(plan: Plan, existing: Iterable[str], *, outputs: bool, every
     if everything:
         return existing
     services = plan.services.values()
-    read = {topic.name for service in services for topic in service.inputs}
+    read = {topic.name for service in services for topic in service.topics}
     written = {topic.name for service in services for topic in service.outputs.values()}
     own = {name for name in existing if name.startswith(f"{plan.app}.")}
     wanted = {name for name in own if name.endswith((".changelog", ".by-key", ".in-flight", ".mailbox"))}

@@ -35,4 +35,4 @@ async def committed_status(plan: Plan, log: Observer, workers: Iterable[Worker])
 
 
 def _inputs(task: TaskPlan) -> set[str]:
-    return {topic.name for topic in task.definition.inputs}
+    return {topic.name for topic in task.definition.topics}

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from tidegate.formatting import count
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.query.views import TaskView, key_groups
 from tidegate.state.base import Store
 from tidegate.state.layout import TIMER, keyed_prefix, parse_tail, prefix_range

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidegate.engine.formats.commit_marker import CommitMarker, decode_marker
 from tidegate.errors import UnknownNameError, UsageError
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.keys import KEY_GROUPS, task_of_group
 from tidegate.query.pages import Page, PageEntry, Span, take_page
 from tidegate.state.base import Store
@@ -97,7 +97,7 @@ class ServiceView:
     # -- parts -------------------------------------------------------------------------------------------------------
     def _single(self, declaration: StateDeclaration, key: bytes) -> Page:
         """A value that has one entry: cheaper than a scan."""
-        task = self._tasks.get(self.definition.inputs[0].partition_for(key))
+        task = self._tasks.get(self.definition.task_for(key))
         stored = None if task is None else task.store.get(keyed_key(keyed_prefix(declaration.name), key))
         return Page([] if stored is None else list(self._alive(declaration, [PageEntry(key, b"", stored)])))
 
@@ -116,7 +116,7 @@ class ServiceView:
         return Page(entries if declaration is None else list(self._alive(declaration, entries)), cursor)
 
     def _span(self, stem: bytes, key: bytes) -> Iterator[Span]:
-        task = self._tasks.get(self.definition.inputs[0].partition_for(key))
+        task = self._tasks.get(self.definition.task_for(key))
         if task is not None:
             place = keyed_key(stem, key)
             yield Span(task.store, place[: len(stem) + 1], place[len(stem) + 1 :])
@@ -130,7 +130,7 @@ class ServiceView:
 
     def task_of(self, key: bytes) -> TaskView:
         """Whose key it is, among those that are here."""
-        return self._tasks[self.definition.inputs[0].partition_for(key)]
+        return self._tasks[self.definition.task_for(key)]
 
     def _alive(self, declaration: StateDeclaration, entries: Sequence[PageEntry]) -> Iterator[PageEntry]:
         ttl = declaration.ttl
@@ -139,7 +139,7 @@ class ServiceView:
             return
         now = self._clock.now()
         times = {number: now if ttl.time == "processing" else t.event_time() for number, t in self._tasks.items()}
-        place = self.definition.inputs[0].partition_for
+        place = self.definition.task_for
         for entry in entries:
             (expires,) = EXPIRY.unpack_from(entry.value)
             if expires > times[place(entry.key)]:
@@ -148,7 +148,7 @@ class ServiceView:
 
 def key_groups(definition: ServiceDefinition, number: int) -> list[int]:
     """The key groups that a task can have keys of."""
-    topic = definition.inputs[0]
+    topic = definition.placement
     if topic.internal:
         return [group for group in range(KEY_GROUPS) if task_of_group(group, topic.partitions) == number]
     step = gcd(topic.partitions, KEY_GROUPS)  # both are remainders of the same hash

@@ -29,7 +29,7 @@ from tidegate.errors import (
     NotReadyError,
     PositionError,
 )
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.host.host import Host
 from tidegate.query.views import TaskView
 from tidegate.serving.catalogue import Catalogue, Checkpoint

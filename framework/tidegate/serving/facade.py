@@ -19,7 +19,7 @@ from tidegate.errors import (
     UsageError,
     ValueTooLargeError,
 )
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.host import AppDefinition, Host
 from tidegate.logs.observer import Worker
@@ -56,7 +56,7 @@ class StateOf(NamedTuple):
         return self.reader.declaration
 
     def task_of(self, key: bytes) -> int:
-        return self.service.inputs[0].partition_for(key)
+        return self.service.task_for(key)
 
 
 class Actor(NamedTuple):
@@ -111,7 +111,7 @@ class WorkerFacade:
     def services(self) -> Mapping[str, ServiceDefinition]:
         """Those that the code declares, with everything filled in."""
         services = self.tasks.engine.plan.services
-        return {name: definition for name, definition in services.items() if definition.rekeys is None}
+        return {name: definition for name, definition in services.items() if definition.part_of is None}
 
     def service(self, name: str) -> ServiceDefinition:
         return self.tasks.definition(name)
@@ -183,7 +183,7 @@ class WorkerFacade:
     def actor(self, service: str, key: bytes, *, most: int) -> tuple[Actor, Reached]:
         """All states that may be read, and the timers."""
         definition = self.tasks.definition(service)
-        task = self.tasks.task(definition, definition.inputs[0].partition_for(key))
+        task = self.tasks.task(definition, definition.task_for(key))
         view = view_of(task)
         with readable(task.plan.id):
             return self._actor(service, view, key, self._host.clock.now(), most=most), Reached(task, view)
@@ -191,7 +191,7 @@ class WorkerFacade:
     async def actor_past(self, id_: str, service: str, key: bytes, *, most: int) -> tuple[Actor, Past]:
         """The same, as of a checkpoint or savepoint."""
         definition = self.tasks.definition(service)
-        async with self.history.at(id_, definition, [definition.inputs[0].partition_for(key)]) as past:
+        async with self.history.at(id_, definition, [definition.task_for(key)]) as past:
             (view,) = past.views
             with past.readable():
                 return self._actor(service, view, key, past.now, most=most), past

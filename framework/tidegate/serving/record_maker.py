@@ -25,14 +25,14 @@ _TEXT = (str, bytes)
 
 def needs_key(plan: Plan, topic: TopicDefinition) -> bool:
     """Whether a record without a key would be refused: by a compacted topic, or by a service that reads it directly."""
-    readers = [service for service in plan.services.values() if topic.name in {t.name for t in service.inputs}]
-    return topic.compact or any(service.rekeys is None for service in readers)
+    readers = [service for service in plan.services.values() if topic.name in {t.name for t in service.topics}]
+    return topic.compact or any(service.part_of is None for service in readers)
 
 
 def typed_topic(plan: Plan, name: str) -> TopicDefinition:
     """The topic with the type of its values: as declared, else as the handler of a service that reads it says."""
     topic = plan.topics[name]
-    read = [found for service in plan.services.values() for found in service.inputs if found.name == name]
+    read = [found for service in plan.services.values() for found in service.topics if found.name == name]
     return next((found for found in (topic, *read) if found.codec.type is not Any), topic)
 
 

@@ -22,7 +22,7 @@ from tidegate.errors import (
     StoreError,
     UnknownNameError,
 )
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.host.host import Host
 from tidegate.logs.base import TopicPartition
 from tidegate.query.views import ServiceView, TaskView
@@ -61,8 +61,8 @@ class LocalTasks:
         """As the plan has it, once there is one. Services that only re-key are nobody's business."""
         services = self.engine.plan.services
         found = services.get(service)
-        if found is None or found.rekeys is not None:
-            raise UnknownNameError("service", service, (name for name, s in services.items() if s.rekeys is None))
+        if found is None or found.part_of is not None:
+            raise UnknownNameError("service", service, (name for name, s in services.items() if s.part_of is None))
         return found
 
     # -- finding -----------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def view_of(task: Task) -> TaskView:
 
 def check_concerned(definition: ServiceDefinition, wanted: Position) -> None:
     """A token of what this service neither reads itself nor has committed promises nothing here."""
-    read = {topic.name for topic in definition.inputs}
+    read = {topic.name for topic in definition.topics}
     stem = f"{definition.name}."
     if read & wanted.topics.keys() or any(task.startswith(stem) for task in wanted.tasks):
         return

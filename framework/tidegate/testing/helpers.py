@@ -10,7 +10,8 @@ from typing import Any
 
 from tidegate.errors import UnknownNameError
 from tidegate.functions.context import Timer
-from tidegate.functions.service import Service, ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
+from tidegate.functions.service import Service
 from tidegate.host.host import AppDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.query.pages import PageEntry

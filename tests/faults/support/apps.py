@@ -46,7 +46,7 @@ from tidegate import (
     ValueState,
     retry,
 )
-from tidegate.functions.service import Guarantee
+from tidegate.functions.definition import Guarantee
 from tidegate.time.watermarks import BoundedOutOfOrderness
 
 __all__ = (

@@ -111,8 +111,7 @@ def renamed(definition: AppDefinition, prefix: str) -> AppDefinition:
 
     services = [
         replace(
-            service,
-            inputs=tuple(map(topic, service.inputs)),
+            service.reading(topic),
             outputs={name: topic(known) for name, known in service.outputs.items()},
         )
         for service in definition.services

@@ -118,7 +118,7 @@ def test_a_class_marks_methods_and_no_functions_are_added() -> None:
 
     app = App("classes")
     actor = app.actor(Actor)
-    assert actor.messages["Ping"].method == "ping"
+    assert actor.messages["Ping"].handler.method == "ping"
     with pytest.raises(DefinitionError, match=r"mark a method with @tidegate\.on"):
         actor.on(Pong)(takes_pong)
     with pytest.raises(DefinitionError, match=r"WithoutMessage\.ping must be: def ping"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate import App, Context, ListState, MapState, OperatorState, ValueState
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.keys import partition_of
 from tidegate.query.key_count import LOOKED_AT, KeyCount, count_keys
 from tidegate.query.views import TaskView

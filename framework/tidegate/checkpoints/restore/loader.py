@@ -12,8 +12,8 @@ from tidegate.checkpoints.storage.in_flight_format import InFlightRecord
 from tidegate.engine.keyed_state.schema_migration import recorded_schemas, schema_change
 from tidegate.engine.keyed_state.schema_plan import prefixes_of
 from tidegate.engine.topology.plan import Plan
-from tidegate.engine.topology.shuffle import changelog_topic, in_flight_input, in_flight_topic
-from tidegate.functions.service import OWN_KEY, ServiceDefinition
+from tidegate.engine.topology.shuffle import ShuffleHandler, changelog_topic, in_flight_input, in_flight_topic
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import encode_key
 from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec, Writer
@@ -144,19 +144,17 @@ class Loader:
         shuffle = self._shuffle(service, topic)
         if placed or shuffle is None or record.value is None or not beside.internal:
             return record.key, record.timestamp
-        source = shuffle.inputs[0]
+        source, handler = next((spec.topic, spec.handler) for spec in shuffle.inputs if spec.topic.name == topic)
         value: Any = source.codec.decode(record.value)
         extract = source.time.extractor(self._clock, outside=False)
         timestamp = record.timestamp if extract is None else extract(value)
-        rekeyed = next((s for s in self._plan.given if s.name == service), None)
-        if rekeyed is None or rekeyed.key_by is None or shuffle.forward is None:
+        if not isinstance(handler, ShuffleHandler) or handler.key is None:
             return record.key, timestamp
-        key = shuffle.forward(value)
-        return record.key if key is OWN_KEY else encode_key(key), timestamp
+        return encode_key(handler.key(value)), timestamp
 
     def _shuffle(self, service: str, topic: str) -> ServiceDefinition | None:
-        found = (s for s in self._plan.services.values() if s.rekeys == service and s.inputs[0].name == topic)
-        return next(found, None)
+        shuffles = (known for known in self._plan.services.values() if known.part_of == service)
+        return next((known for known in shuffles if topic in {read.name for read in known.topics}), None)
 
     # -- writing -----------------------------------------------------------------------------------------------------
     def _put(self, target: TopicPartition, record: NewRecord, size: int) -> None:

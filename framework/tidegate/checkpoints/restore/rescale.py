@@ -20,7 +20,7 @@ from tidegate.engine.topology.plan import Plan, TaskPlan, mailbox_topic
 from tidegate.engine.topology.run import Run
 from tidegate.engine.topology.shuffle import BY_KEY, by_key_topic
 from tidegate.errors import UsageError
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS, partition_of, task_of_group
 from tidegate.logs.base import TopicPartition
@@ -90,10 +90,10 @@ def chosen_parallelism(
         wanted = asked.get(service.name, asked.get(None))
         if wanted is not None and not 1 <= wanted <= KEY_GROUPS:
             raise UsageError(f"a service can have 1 to {KEY_GROUPS} tasks, not {wanted}")
-        shuffles = service.parallelism is not None or service.key_by is not None
+        shuffles = service.execution.parallelism is not None or service.rekeyed
         if before.shuffled(service.name):
             chosen[service.name] = wanted or len(before.tasks(service.name))
-        elif wanted is not None and (shuffles or {wanted} != {topic.partitions for topic in service.inputs}):
+        elif wanted is not None and (shuffles or {wanted} != {topic.partitions for topic in service.topics}):
             chosen[service.name] = wanted
         elif wanted is not None:
             chosen[service.name] = None
@@ -111,7 +111,7 @@ class Moves:
 
 
 def router(before: Before, service: ServiceDefinition) -> Moves:
-    count, internal = service.tasks, service.inputs[0].internal
+    count, internal = service.tasks, service.placement.internal
     if count == len(before.tasks(service.name)) and internal == before.shuffled(service.name):
         return Moves(to=count, route=None)
     if internal:
@@ -161,9 +161,9 @@ def _position(before: Before, task: TaskPlan, topic: TopicDefinition, source: To
 def _readers(before: Before, service: ServiceDefinition) -> list[TaskSnapshot]:
     """Who has read the service's public inputs: itself, its shuffles, or the service that it now shuffles for."""
     own = before.tasks(service.name)
-    if service.rekeys is not None:
-        return own or before.tasks(service.rekeys)
-    shuffles = (before.tasks(f"{service.name}.{topic.name}.{BY_KEY}") for topic in service.inputs)
+    if service.part_of is not None:
+        return own or before.tasks(service.part_of)
+    shuffles = (before.tasks(f"{service.name}.{topic.name}.{BY_KEY}") for topic in service.topics)
     return [*own, *(task for tasks in shuffles for task in tasks)]
 
 
@@ -175,8 +175,8 @@ class _Clock:
 
     def watermark(self, task: TaskPlan) -> int:
         own = self._before.tasks(task.definition.name)
-        if not own and task.definition.rekeys is not None:  # a new shuffle has come as far as its reader, here
-            own = [old for old in self._before.tasks(task.definition.rekeys) if old.number == task.number]
+        if not own and task.definition.part_of is not None:  # a new shuffle has come as far as its reader, here
+            own = [old for old in self._before.tasks(task.definition.part_of) if old.number == task.number]
         if len(own) == task.definition.tasks and task.number < len(own):
             return own[task.number].marker.watermark
         return min((old.marker.watermark for old in own), default=MIN_TIME)
@@ -200,7 +200,7 @@ class _Clock:
             return known.get(name, MIN_TIME)
         if old:
             return min((known.get(f"{service}.{task_.number}", MIN_TIME) for task_ in old), default=MIN_TIME)
-        if sender.rekeys == task.definition.name:
+        if sender.part_of == task.definition.name:
             readers = self._before.tasks(task.definition.name)
             return next((reader.marker.watermark for reader in readers if reader.number == int(number)), MIN_TIME)
         return MIN_TIME
@@ -212,4 +212,4 @@ def carried_input(plan: Plan, service: str, topic: str) -> TopicDefinition | Non
     if definition is None:
         return None
     names = (topic, by_key_topic(plan.app, plan.run, service, topic))
-    return next((known for known in definition.inputs if known.name in names), None)
+    return next((known for known in definition.topics if known.name in names), None)

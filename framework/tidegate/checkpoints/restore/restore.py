@@ -39,7 +39,7 @@ from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import Run, current_run, fence, run_record
 from tidegate.errors import DroppedStateError, UsageError
 from tidegate.faults import fault_point
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS
 from tidegate.logs.base import Log, TopicPartition, TopicSpec, Writer

@@ -59,7 +59,7 @@ def _origin(plan: TaskPlan, app: str, topic: TopicDefinition, source: TopicParti
     """What an earlier cut has left came from another input of the service, and is said to come from there."""
     if not topic.carried:
         return source
-    for other in plan.definition.inputs:
+    for other in plan.definition.topics:
         if in_flight_topic(app, plan.run, plan.definition.name, other.name) == topic.name:
             return TopicPartition(other.name, source.partition)
     raise CheckpointError(f"{plan.id} reads {topic.name}, and no input that it could have come from")

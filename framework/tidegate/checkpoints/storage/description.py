@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tidegate.engine.topology.plan import Plan
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.state.schema import schema_of
 
 __all__ = ("describe", "describe_states")

@@ -22,7 +22,7 @@ from tidegate.checkpoints.storage.description import describe_states
 from tidegate.checkpoints.storage.manifest import FileRef, Manifest, TaskSnapshot, encode_manifest
 from tidegate.engine.formats.commit_marker import CommitMarker
 from tidegate.errors import UsageError
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.state.base import Change, StorePosition
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.layout import EXPIRY, SCHEMA, keyed_key, keyed_prefix

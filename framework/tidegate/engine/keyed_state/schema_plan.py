@@ -14,8 +14,8 @@ import msgspec
 
 from tidegate.codecs import Codec, codec_for
 from tidegate.errors import DroppedStateError, SchemaError
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.migrations import Migration
-from tidegate.functions.service import ServiceDefinition
 from tidegate.state.compatibility import differences, value_changes
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.layout import EXPIRY, keyed_prefix, operator_prefix

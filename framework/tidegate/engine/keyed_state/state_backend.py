@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.codecs import codec_for
 from tidegate.engine.keyed_state.store_keys import SingleStoreKey, StoreKeys
 from tidegate.engine.keyed_state.timers import TimerCells
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.state.base import Store
 from tidegate.state.cells import ListCells, MapCells, ValueCells
 from tidegate.state.declaration import StateDeclaration
@@ -50,7 +50,7 @@ class StateBackend:
         self.careful = careful
         self.declarations = list(definition.states.values())
         self._store, self._limit, self._largest = store, limit, largest
-        topic, self._number = definition.inputs[0], number
+        topic, self._number = definition.placement, number
         self._topic, self._partitions = topic.name, 0 if topic.internal else topic.partitions
         self.timers = TimerCells(store, self._place(TIMER))
         self.cells: dict[str, Cells] = {}

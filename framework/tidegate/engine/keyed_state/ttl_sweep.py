@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidegate.engine.keyed_state.state_backend import StateBackend
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.state.kinds import TTL
 from tidegate.state.layout import keyed_prefix, prefix_range
 from tidegate.state.overlay import Cells

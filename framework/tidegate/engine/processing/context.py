@@ -14,12 +14,12 @@ from tidegate.codecs import encode_error
 from tidegate.engine.formats.actor_message import LETTER_HEADERS, ActorMessage
 from tidegate.engine.keyed_state.state_backend import StateBackend
 from tidegate.engine.keyed_state.timers import TimersHandle
-from tidegate.engine.processing.input import Chunk
+from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.mailbox import Mailbox
 from tidegate.engine.processing.output import Emissions, Emitted, Output
-from tidegate.errors import HandlerOverError, MissingKeyError, UndeclaredOutputError, UsageError
+from tidegate.errors import HandlerOverError, UndeclaredOutputError, UsageError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
-from tidegate.functions.service import OWN_KEY, Bound, ServiceDefinition
+from tidegate.functions.definition import Bound, ServiceDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
@@ -60,7 +60,6 @@ class TaskContext(Context):
 
     __slots__ = (
         "_clock",
-        "_default",
         "_definition",
         "_info",
         "_live",
@@ -75,6 +74,7 @@ class TaskContext(Context):
         "answer",
         "bound",
         "chunk",
+        "default_output",
         "emitted",
         "fired",
         "is_late",
@@ -106,7 +106,7 @@ class TaskContext(Context):
         opened: Any,
     ) -> None:
         self._definition, self._info, self._outputs, self._clock, self._time = definition, info, outputs, clock, time
-        self._default = next(iter(outputs.values()), None)
+        self.default_output = next(iter(outputs.values()), None)
         self.stamp, self.mail = stamp, mail
         self._shared_emitted = emitted
         self.emitted = emitted
@@ -122,17 +122,15 @@ class TaskContext(Context):
         """Whether anything must be encoded when a handler ends."""
         self._witness = next((live for live in self._live if isinstance(live, Single)), None)
         """A state that, once it has been looked at, shows that the key belongs in this task: see `StateBackend`."""
-        timeless = all(topic.mailbox for topic in definition.inputs)
+        timeless = all(topic.mailbox for topic in definition.topics)
         self._timers = TimersHandle(
             info.service, definition.handles_timer, space.timers, self.journal, clock, timeless=timeless
         )
         self.timers_set: list[Entry] = self._timers.set
         """What the running handler has set; always the same list."""
-        self.bound: Bound | None = None
-        if definition.forward is None:
-            self.bound = definition.bind(self._objects, opened)
+        self.bound: Bound = definition.bind(self._objects, opened)
         self.lent = self._lendable()
-        """What handlers get instead of their state, if that is a plain value and all they have."""
+        """What handlers get instead of their state, if that is a plain value and all that their service has."""
         self.private: dict[Cells, PrivateCells] | None = None
         self._parted_in = stamp.headers
         # The current record.
@@ -152,9 +150,13 @@ class TaskContext(Context):
 
     def _lendable(self) -> InlineValue | None:
         only, _ = self.only_state
-        if self.mutable or self.bound is None or type(only) is not ValueHandle or self.bound.process.states != (only,):
+        if self.mutable or type(only) is not ValueHandle:
             return None
-        return InlineValue(only)
+        return InlineValue(only) if any(handler.states == (only,) for handler in self.bound.inputs.values()) else None
+
+    def lent_to(self, input_: Input) -> InlineValue | None:
+        """`lent`, if the handler of this input takes it."""
+        return self.lent if self.bound.inputs[input_.topic.name].states else None
 
     # -- for the engine ----------------------------------------------------------------------------------------------
     def begin(
@@ -321,7 +323,7 @@ class TaskContext(Context):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        output = self._default if to is None else self._outputs.get(_name(to))
+        output = self.default_output if to is None else self._outputs.get(_name(to))
         if output is None:
             raise UndeclaredOutputError(self._info.service, _name(to), self._outputs)
         if type(value) is not output.exact and not output.check(value):
@@ -411,20 +413,6 @@ class TaskContext(Context):
     def state(self, name: str) -> Any:
         """A state of the current key, by its name."""
         return self._objects[name]
-
-    def forward(self, key: Any) -> None:
-        """Send the current record on as it is, under another key, or OWN_KEY."""
-        output, record, source = self._default, self.record, self.source
-        if output is None or record is None or source is None:
-            raise UndeclaredOutputError(self._info.service, "its internal topic", self._outputs)
-        key_bytes = record.key if key is OWN_KEY else encode_key(key)
-        if key_bytes is None:
-            raise MissingKeyError(source.topic)
-        where = f"{source.topic}:{source.partition}:{record.offset}".encode()
-        headers = (*own_headers(record), (ORIGIN_HEADER, where), *self.stamp.headers)
-        check_size(output.topic.name, (key_bytes, record.value, 0, headers), output.limit)
-        target = output.sources[output.place(key_bytes)]
-        self.emitted.extend((target, key_bytes, record.value, self.journal.timestamp, headers))
 
 
 def own_headers(record: LogRecord) -> Headers:

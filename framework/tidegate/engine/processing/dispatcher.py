@@ -23,10 +23,13 @@ from tidegate.engine.processing.invocation import Invoker
 from tidegate.engine.processing.key_order import KeyOrder
 from tidegate.engine.processing.prefetch import Prefetch
 from tidegate.engine.processing.run_queue import RunQueue
+from tidegate.engine.processing.shuffle_operator import ShuffleOperator
 from tidegate.engine.processing.work_item import WorkItem
+from tidegate.engine.topology.shuffle import ShuffleHandler
 from tidegate.errors import DataError, MissingKeyError
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.handler_call import check_result
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.handler_spec import MESSAGES
 from tidegate.logs.base import LogRecord
 from tidegate.logs.records import read_columns
 from tidegate.state.handles import InlineValue
@@ -57,6 +60,7 @@ class Dispatcher:
     ) -> None:
         self._definition, self._order, self._agenda = definition, order, agenda
         self._handling, self._time, self._clock, self._prefetch = handling, time, clock, prefetch
+        self._shuffle = ShuffleOperator(time, handling, self.time_moved)
         self._chunks: deque[Chunk] = deque()
         self._stride = 16
         """After how many records to look at the clock."""
@@ -161,9 +165,10 @@ class Dispatcher:
                 return True
             first, started = chunk.index, perf_counter()
             try:
-                if self._definition.forward is not None:
-                    done = self._forward(context, chunk, deadline)
-                elif chunk.input.topic.mailbox:
+                handler = chunk.input.handler
+                if isinstance(handler, ShuffleHandler):
+                    done = self._shuffle.run(handler, context, chunk, deadline)
+                elif handler is MESSAGES:
                     done = self._letters(runner, context, chunk, deadline)
                 else:
                     done = self._drive(runner, context, chunk, deadline)
@@ -174,7 +179,7 @@ class Dispatcher:
 
     def _drive(self, runner: CoroutineDriver, context: TaskContext, chunk: Chunk, deadline: float) -> bool | None:
         """Handle the chunk's records until there are other things to do. False: one has suspended."""
-        loop, lent = self._records(context, chunk, deadline), context.lent
+        loop, lent = self._records(context, chunk, deadline), context.lent_to(chunk.input)
         if lent is not None:
             lent.lend()
         try:
@@ -216,14 +221,13 @@ class Dispatcher:
         alone = channel is not None and time.single is channel
         passing = alone and bound is not None and extract is None
         timed, top = channel is not None, MIN_TIME
-        assert context.bound is not None  # noqa: S101  only re-keying services have none
-        process, direct, states = context.bound.process
+        process, direct, states = context.bound.inputs[input_.topic.name]
         state = states[0] if len(states) == 1 else None
         journal, undo, timers, mutable = context.journal, context.journal.undo, context.timers_set, context.mutable
         parts, unfinished, agenda = context.parts, self._order.unfinished, self._agenda
         handling = self._handling
         only, cells = context.only_state
-        lent: Any = context.lent
+        lent: Any = context.lent_to(input_)
         lending: Any = _NOBODY if lent is None else lent
         exact, before = None if only is None else only.exact, ABSENT
         given: Any = state
@@ -382,32 +386,6 @@ class Dispatcher:
             self._stride = max(1, min(64, int(0.0002 * self._pace)))
         if not chunk.input.catching_up:
             self._agenda.caught_up(chunk.input)
-
-    def _forward(self, context: TaskContext, chunk: Chunk, deadline: float) -> bool | None:
-        """For a re-keying service: place each record by its new key."""
-        forward = self._definition.forward
-        assert forward is not None  # noqa: S101  asked before
-        input_, channel = chunk.input, chunk.input.channel
-        rest = [*chunk.records[chunk.index : chunk.index + _STRETCH]]
-        for number, record in enumerate(chunk.follow(rest, chunk.index + len(rest)), 1):
-            try:
-                value = input_.decode(record.value)  # type: ignore[arg-type]
-                timestamp = record.timestamp if input_.extract is None else input_.extract(value)
-                late = timestamp <= self._time.watermark
-                mark = int(channel.generator.observe(timestamp, value)) if channel is not None else MIN_TIME
-                context.begin(b"", timestamp, record, input_.source, late)
-                context.forward(forward(value))
-                if input_.topic.mailbox:
-                    context.mail.pass_on(record)
-            except Exception as error:
-                self._handling.unreadable(context, input_, record, error)
-                continue
-            if channel is not None and mark > channel.watermark:
-                channel.watermark = mark
-                self.time_moved()
-            if number % 16 == 0 and perf_counter() >= deadline:
-                return True
-        return None
 
     def _letters(self, runner: CoroutineDriver, context: TaskContext, chunk: Chunk, deadline: float) -> bool | None:
         """Messages to actors. Each is a piece of work of its own: they carry no time, and are few beside events."""

@@ -20,8 +20,8 @@ from tidegate.errors import (
     StorageFullError,
     StoreError,
 )
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.policies import DeadLetter, Retry, Skip
-from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Headers, TopicPartition
 

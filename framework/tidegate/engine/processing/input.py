@@ -7,7 +7,7 @@ from operator import length_hint
 from typing import Any, Final, TypeVar
 
 from tidegate.engine.formats.commit_marker import InputMark
-from tidegate.functions.topics import TopicDefinition
+from tidegate.functions.definition import InputSpec
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.logs.records import only
 from tidegate.time.clock import MIN_TIME, Clock
@@ -56,10 +56,9 @@ class Chunk:
 
 
 class Input:
-    def __init__(
-        self, topic: TopicDefinition, source: TopicPartition, clock: Clock, channel: OutsideChannel | None
-    ) -> None:
-        self.topic, self.source, self.channel = topic, source, channel
+    def __init__(self, spec: InputSpec, source: TopicPartition, clock: Clock, channel: OutsideChannel | None) -> None:
+        topic = spec.topic
+        self.topic, self.handler, self.source, self.channel = topic, spec.handler, source, channel
         self.outside = channel is not None or topic.carried
         """No task of this run writes it."""
         self.own = topic.internal or topic.carried

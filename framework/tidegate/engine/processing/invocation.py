@@ -24,8 +24,9 @@ from tidegate.engine.processing.key_order import KeyOrder
 from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, UnknownTimerError
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.handler_call import BoundHandler, check_result
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.handler_spec import MESSAGES
 from tidegate.logs.base import LogRecord
 from tidegate.time.clock import Clock
 
@@ -69,7 +70,7 @@ class Invoker:
     @property
     def full(self) -> bool:
         """As many handlers wait as may at once."""
-        return self._parked >= self._definition.concurrency
+        return self._parked >= self._definition.execution.concurrency
 
     @property
     def unfinished(self) -> int:
@@ -153,13 +154,13 @@ class Invoker:
         nothing to call."""
         bound, timer = context.bound, work.timer
         source = work.input.source if work.input is not None else None
-        assert bound is not None  # noqa: S101  re-keying services have no work of this kind
         context.letter = None
         if timer is None:
             context.begin(work.key, work.timestamp, work.record, source, work.late)
-            if work.input is not None and work.input.topic.mailbox:
+            assert work.input is not None  # noqa: S101  it is a record
+            if work.input.handler is MESSAGES:
                 return context.mail.accept(context, work.value), work.value.message
-            return bound.process, work.value
+            return bound.inputs[work.input.topic.name], work.value
         context.begin(work.key, timer.at, None, None, False, timer)
         context.timers.cancel(timer.name)
         handler = bound.timers.get(timer.name) or bound.timers.get(None)
@@ -206,8 +207,8 @@ class Invoker:
         self._idle.remove((runner, context))
         self._parked += 1
         context.part()
-        if self._definition.timeout is not None:
-            work.deadline = self._loop.call_later(self._definition.timeout, self._time_out, runner, work)
+        if self._definition.execution.timeout is not None:
+            work.deadline = self._loop.call_later(self._definition.execution.timeout, self._time_out, runner, work)
         runner.take_over(coroutine, yielded, partial(self._unpark, runner, context, work))
 
     def _time_out(self, runner: CoroutineDriver, work: WorkItem) -> None:
@@ -223,7 +224,7 @@ class Invoker:
             work.deadline.cancel()
             work.deadline = None
         if error is not None and work.timed_out:
-            error = HandlerTimeoutError(self._definition.name, self._definition.timeout or 0)
+            error = HandlerTimeoutError(self._definition.name, self._definition.execution.timeout or 0)
         work.timed_out = False
         try:
             if error is None:

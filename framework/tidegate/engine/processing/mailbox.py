@@ -32,9 +32,9 @@ from tidegate.engine.formats.actor_message import (
 from tidegate.engine.processing.output import Output
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import RejectedError, UnknownMessageError, UnknownNameError, UsageError
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.handler_call import BoundHandler
 from tidegate.functions.messages import the_one_for
-from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
@@ -108,7 +108,7 @@ class Mailbox:
             outcome = ReplyOutcome.REPLIED if same else ReplyOutcome.REUSED
             self._answer(context, message.address, outcome, known.reply.encode() if same else _NOTHING)
             return None
-        if context.bound is None or message.name not in context.bound.messages:
+        if message.name not in context.bound.messages:
             raise UnknownMessageError(self._definition.name, message.name, self._definition.messages)
         context.begin_message(message)
         return context.bound.messages[message.name]

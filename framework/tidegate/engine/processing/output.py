@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tidegate.functions.service import ServiceDefinition
+from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Headers, TopicPartition
 from tidegate.logs.records import Columns
@@ -72,6 +72,6 @@ def outputs_by_name(service: ServiceDefinition, number: int, limit: int) -> dict
 
 def _beside(service: ServiceDefinition, number: int, topic: TopicDefinition) -> int | None:
     """The partition of an output topic that holds all keys which belong in a task of the service, if it is one."""
-    source = service.inputs[0]
+    source = service.placement
     alike = not source.internal and not topic.internal and source.partitions == topic.partitions
     return number if alike else None

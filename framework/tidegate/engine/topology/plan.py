@@ -11,10 +11,11 @@ from typing import Any, Final
 from tidegate.codecs import codec_for
 from tidegate.engine.formats.actor_message import REMEMBERED, remembering
 from tidegate.engine.topology.run import FIRST, Run
-from tidegate.engine.topology.shuffle import ShufflePlan, changelog_topic, own_key
+from tidegate.engine.topology.shuffle import ShufflePlan, changelog_topic
 from tidegate.errors import DefinitionError
+from tidegate.functions.definition import InputSpec, ServiceDefinition
+from tidegate.functions.handler_spec import MESSAGES
 from tidegate.functions.policies import DeadLetter, Retry
-from tidegate.functions.service import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import TopicPartition, TopicSpec
 from tidegate.settings import Settings
@@ -59,8 +60,12 @@ class TaskPlan:
         return f"{self.definition.name}.{self.number}"
 
     @property
+    def inputs(self) -> Iterator[tuple[InputSpec, TopicPartition]]:
+        return ((spec, TopicPartition(spec.topic.name, self.number)) for spec in self.definition.inputs)
+
+    @property
     def sources(self) -> Iterator[tuple[TopicDefinition, TopicPartition]]:
-        return ((topic, TopicPartition(topic.name, self.number)) for topic in self.definition.inputs)
+        return ((spec.topic, source) for spec, source in self.inputs)
 
 
 def dead_letter_topic(app: str, service: ServiceDefinition) -> TopicDefinition | None:
@@ -69,7 +74,7 @@ def dead_letter_topic(app: str, service: ServiceDefinition) -> TopicDefinition |
         return None
     # One partition: they are few, and the shuffles before a service share the topic with it.
     return TopicDefinition(
-        name=f"{app}.{service.rekeys or service.name}.dead-letters", codec=codec_for(bytes), partitions=1
+        name=f"{app}.{service.part_of or service.name}.dead-letters", codec=codec_for(bytes), partitions=1
     )
 
 
@@ -88,14 +93,13 @@ def with_mailbox(app: str, service: ServiceDefinition) -> ServiceDefinition:
         name=mailbox_topic(app, service.name),
         codec=codec_for(Any),
         key_type=service.key_type,
-        partitions=service.inputs[0].partitions if service.inputs else service.partitions,
+        partitions=service.tasks if service.inputs else service.actor.partitions,
         mailbox=True,
     )
     return replace(
         service,
-        inputs=(*service.inputs, mailbox),
-        key_by=None if service.key_by is None else (*service.key_by, own_key),
-        states={**service.states, REMEMBERED: remembering(service.remember_ms)},
+        inputs=(*service.inputs, InputSpec(topic=mailbox, handler=MESSAGES)),
+        states={**service.states, REMEMBERED: remembering(service.actor.remember_ms)},
     )
 
 
@@ -158,13 +162,8 @@ class Plan:
         return replace(topic, partitions=partitions, retention_ms=retention or None)  # 0: for ever
 
     def _with_topics(self, service: ServiceDefinition) -> ServiceDefinition:
-        completed = replace(service, inputs=tuple(map(self._complete, service.inputs)))
-        posted = with_mailbox(self.app, completed)
-        return replace(
-            posted,
-            inputs=tuple(map(self._complete, posted.inputs)),
-            outputs={name: self._complete(topic) for name, topic in service.outputs.items()},
-        )
+        posted = with_mailbox(self.app, service.reading(self._complete)).reading(self._complete)
+        return replace(posted, outputs={name: self._complete(topic) for name, topic in service.outputs.items()})
 
     def check_placement(self) -> None:
         """PlacementError: the code wants keys placed otherwise than this run has placed them."""
@@ -172,7 +171,10 @@ class Plan:
             self._shuffling.check(service)
 
     def _check(self, service: ServiceDefinition) -> None:
-        counts = {topic.name: topic.partitions for topic in service.inputs}
+        for spec in service.inputs:
+            if spec.broadcast:
+                raise DefinitionError(f"service {service.name!r}: {spec.topic.name!r} cannot be broadcast to its tasks")
+        counts = {topic.name: topic.partitions for topic in service.topics}
         if len(set(counts.values())) > 1:
             described = ", ".join(f"{name} has {count}" for name, count in counts.items())
             raise DefinitionError(
@@ -186,7 +188,7 @@ class Plan:
             sender.name: [
                 reader.name
                 for reader in self.services.values()
-                if {topic.name for topic in reader.inputs if not topic.mailbox}
+                if {topic.name for topic in reader.topics if not topic.mailbox}
                 & {topic.name for topic in sender.outputs.values()}
             ]
             for sender in self.services.values()
@@ -214,7 +216,7 @@ class Plan:
             changelog=TopicPartition(changelog_topic(self.app, self.run, service.name), number),
             control=self.control,
             dead_letters=dead_letter_topic(self.app, service),
-            outside=frozenset(topic.name for topic in service.inputs if not topic.carried and not topic.mailbox)
+            outside=frozenset(topic.name for topic in service.topics if not topic.carried and not topic.mailbox)
             - written,
             senders=senders,
             has_readers=any((service.name, reader) not in self._feedback for reader in edges[service.name]),
@@ -232,7 +234,7 @@ class Plan:
         found |= {topic.name: topic for topic in posts if topic is not None}
         for service in self.services.values():
             letters = dead_letter_topic(self.app, service)
-            for topic in (*service.inputs, *service.outputs.values(), *((letters,) if letters else ())):
+            for topic in (*service.topics, *service.outputs.values(), *((letters,) if letters else ())):
                 known = found.setdefault(topic.name, topic)
                 if known.codec.type is Any:  # then the type is the one that a handler's annotation names
                     found[topic.name] = replace(known, codec=topic.codec)
@@ -289,7 +291,8 @@ class Plan:
 
 def _leaves_open(service: ServiceDefinition) -> bool:
     """Whether the code leaves it to the settings how many tasks the service has."""
-    return not (service.parallelism or service.partitions or any(topic.partitions for topic in service.inputs))
+    given = service.execution.parallelism or service.actor.partitions
+    return not (given or any(topic.partitions for topic in service.topics))
 
 
 def _back_edges(edges: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:

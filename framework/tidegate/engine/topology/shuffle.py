@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.engine.topology.run import Run
 from tidegate.errors import PlacementError
-from tidegate.functions.service import OWN_KEY, ServiceDefinition
+from tidegate.functions.definition import ExecutionSpec, InputSpec, ServiceDefinition
+from tidegate.functions.handler_spec import InputHandler
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import TopicSpec
 from tidegate.time.sources import EventTime
 
-__all__ = ("ShufflePlan", "changelog_topic", "in_flight_topic", "own_key")
+__all__ = ("ShuffleHandler", "ShufflePlan", "changelog_topic", "in_flight_topic")
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,13 @@ def in_flight_topic(app: str, run: Run, service: str, topic: str) -> str:
     return run.name(app, f"{service}.{topic}.{IN_FLIGHT}")
 
 
-def own_key(_: Any) -> Any:
-    return OWN_KEY
+@dataclass(frozen=True, kw_only=True)
+class ShuffleHandler(InputHandler):
+    """What a shuffle does with the records of an input."""
+
+    key: Callable[[Any], Any] | None = None
+    """From a value to the key under which the service behind wants it; None: as the records are keyed. Then they are
+    sent on as they are, and only decoded where their time is in them."""
 
 
 class ShufflePlan:
@@ -55,16 +61,16 @@ class ShufflePlan:
 
     def parallelism(self, service: ServiceDefinition) -> int | None:
         """Of the service's shuffle. None: it has none."""
-        wanted = service.parallelism
-        if wanted is None and service.key_by is not None:
-            wanted = max(topic.partitions for topic in service.inputs)
+        wanted = service.execution.parallelism
+        if wanted is None and service.rekeyed:
+            wanted = max(topic.partitions for topic in service.topics)
         if self._chosen is not None:
             return self._chosen.get(service.name, wanted)
         return self._begun_with(service) or wanted
 
     def _begun_with(self, service: ServiceDefinition) -> int | None:
         changelog = self._existing.get(changelog_topic(self._app, self._run, service.name))
-        shuffled = any(self._by_key(service, topic) in self._existing for topic in service.inputs)
+        shuffled = any(self._by_key(service, topic) in self._existing for topic in service.topics)
         return changelog.partitions if changelog is not None and shuffled else None
 
     def _by_key(self, service: ServiceDefinition, topic: TopicDefinition) -> str:
@@ -73,15 +79,15 @@ class ShufflePlan:
     def check(self, service: ServiceDefinition) -> None:
         """PlacementError: its state lies by the partitions of its input, and cannot be divided otherwise in this run.
         Says so where the code asks for another parallelism than the run began with."""
-        begun = self._begun_with(service)
+        begun, parallelism = self._begun_with(service), service.execution.parallelism
         changelog = self._existing.get(changelog_topic(self._app, self._run, service.name))
-        if changelog is not None and begun is None and (service.parallelism or service.key_by):
+        if changelog is not None and begun is None and (parallelism or service.rekeyed):
             raise PlacementError(self._app, service.name, changelog.partitions)
-        if begun is not None and service.parallelism not in (None, begun):
+        if begun is not None and parallelism not in (None, begun):
             logger.warning(
                 "service %s has %d tasks, as this run began; the code says parallelism=%d. To change it, stop the "
                 "app with a savepoint and restore that with --partitions %d.",
-                service.name, begun, service.parallelism, service.parallelism,
+                service.name, begun, parallelism, parallelism,
             )  # fmt: skip
 
     def apply(self, service: ServiceDefinition) -> list[ServiceDefinition]:
@@ -89,13 +95,12 @@ class ShufflePlan:
         parallelism = self.parallelism(service)
         if parallelism is None:
             return [self.with_in_flight(service)]
-        forwards: tuple[Callable[[Any], Any], ...] = service.key_by or (own_key,) * len(service.inputs)
         shuffles, inputs = [], []
-        for topic, forward in zip(service.inputs, forwards, strict=True):
-            internal = self._internal(service, topic, parallelism)
-            inputs.append(internal)
-            shuffles.append(_shuffle(service, topic, internal, forward))
-        placed = self.with_in_flight(replace(service, inputs=tuple(inputs), key_by=None))
+        for spec in service.inputs:
+            internal = self._internal(service, spec.topic, parallelism)
+            inputs.append(replace(spec, topic=internal, key=None))
+            shuffles.append(_shuffle(service, spec, internal))
+        placed = self.with_in_flight(replace(service, inputs=tuple(inputs)))
         return [*map(self.with_in_flight, shuffles), placed]
 
     def _internal(self, service: ServiceDefinition, topic: TopicDefinition, partitions: int) -> TopicDefinition:
@@ -113,8 +118,10 @@ class ShufflePlan:
 
     def with_in_flight(self, service: ServiceDefinition) -> ServiceDefinition:
         """The service with the inputs that hold what was on its way when the run began, if anything was."""
-        named = ((in_flight_topic(self._app, self._run, service.name, topic.name), topic) for topic in service.inputs)
-        carried = tuple(in_flight_input(topic, name) for name, topic in named if name in self._existing)
+        named = ((in_flight_topic(self._app, self._run, service.name, it.topic.name), it) for it in service.inputs)
+        carried = tuple(
+            replace(spec, topic=in_flight_input(spec.topic, name)) for name, spec in named if name in self._existing
+        )
         return replace(service, inputs=(*service.inputs, *carried)) if carried else service
 
 
@@ -124,16 +131,12 @@ def in_flight_input(topic: TopicDefinition, name: str) -> TopicDefinition:
     return replace(topic, name=name, retention_ms=None, retention_bytes=None, compact=False, carried=True)
 
 
-def _shuffle(
-    service: ServiceDefinition, topic: TopicDefinition, internal: TopicDefinition, forward: Callable[[Any], Any]
-) -> ServiceDefinition:
+def _shuffle(service: ServiceDefinition, spec: InputSpec, internal: TopicDefinition) -> ServiceDefinition:
     return ServiceDefinition(
-        name=f"{service.name}.{topic.name}.{BY_KEY}",
-        inputs=(topic,),
+        name=f"{service.name}.{spec.topic.name}.{BY_KEY}",
+        inputs=(InputSpec(topic=spec.topic, handler=ShuffleHandler(key=spec.key)),),
         outputs={internal.name: internal},
-        states={},
         errors=service.errors,
-        guarantee=service.guarantee,
-        rekeys=service.name,
-        forward=forward,
+        execution=ExecutionSpec(guarantee=service.execution.guarantee),
+        part_of=service.name,
     )

@@ -406,8 +406,7 @@ def test_a_timer_whose_handler_stops_the_service_fires_again_at_the_next_start()
 def test_a_timer_that_nothing_handles_any_more_goes_the_way_of_the_policy() -> None:
     with Bench(set_timer, timers={"t": failing_timer}, service={"errors": DEAD_LETTER}) as b:
         b.put("k")
-        del b.service.definition.timer_handlers["t"]
-        b.restart()
+        b.upgrade(Bench(set_timer, service={"errors": DEAD_LETTER}).app)
         b.advance(seconds=10)
         (letter,) = b.dead_letters(b.service)
         assert (letter.timer, letter.error_type) == ("t", "UnknownTimerError")

@@ -1,0 +1,50 @@
+"""Handlers of records, timers and messages: as declared, and bound to one set of state objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.errors import DefinitionError
+from tidegate.functions.handler_call import BoundHandler, bound_handler
+
+__all__ = ("MESSAGES", "Handler", "HandlerSpec", "InputHandler", "MessageDispatch")
+
+Handler = Callable[..., Any]
+
+
+class InputHandler:
+    """What handles the records of an input: a `HandlerSpec`, `MESSAGES`, or an operator of the engine."""
+
+
+class MessageDispatch(InputHandler):
+    """Hands each message of a mailbox to the handler of its type."""
+
+    def __repr__(self) -> str:
+        return "MESSAGES"
+
+
+MESSAGES: Final = MessageDispatch()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandlerSpec(InputHandler):
+    """A user's handler: a function and the states that it takes, or a method of the service's class."""
+
+    function: Handler | None = None
+    states: tuple[str, ...] = ()
+    """The names of the function's states, in the order of its parameters."""
+    method: str = ""
+    event_type: Any = Any
+    """Of the value that it takes, as annotated; Any: not annotated."""
+
+    def bind(self, states: Mapping[str, Any], instance: Any) -> BoundHandler:
+        """`instance`: of the service's class, which has its states as attributes; None in the function form."""
+        if self.function is not None:
+            call, wanted = self.function, tuple(states[name] for name in self.states)
+        elif instance is not None and self.method:
+            call, wanted = getattr(instance, self.method), ()
+        else:
+            raise DefinitionError("a handler is a function, or a method of the class that its service is made of")
+        return bound_handler(call, wanted)
