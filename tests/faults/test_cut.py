@@ -101,13 +101,13 @@ def _retaken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _trimmed_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What all have read is deleted while a checkpoint is under way: it may have been in flight at the cut."""
-    look_after = Coordinator._look_after
+    """Consumed records are deleted while a checkpoint is under way: they may have been in flight at the cut."""
+    advance = Coordinator._advance
 
     async def trim(self: Coordinator, barrier: CheckpointRecord) -> bool:
-        return await self._trim_if_due() or await look_after(self, barrier)
+        return await self._trim_if_due() or await advance(self, barrier)
 
-    monkeypatch.setattr(Coordinator, "_look_after", trim)
+    monkeypatch.setattr(Coordinator, "_advance", trim)
 
 
 _BROKEN = (_too_early, _nothing_in_flight, _old_stamps, _nothing_held, _retaken, _trimmed_too_early)

@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Pa
         write(sums=spark.range(1).selectExpr("id as key", "id as value"))
     with pytest.raises(Exception, match="is not of its type"):
         write(last=spark.range(1).selectExpr("id as key", "'text' as value"))
-    with pytest.raises(Exception, match="two values for one place"):
+    with pytest.raises(Exception, match="two values for one key"):
         write(recent=spark.range(2).selectExpr("'same' as key", "id as value"))
     assert not Path(uri, "manifest.json").exists()  # half a savepoint is none
 

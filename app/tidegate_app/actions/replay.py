@@ -25,10 +25,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from tidegate.checkpoints.restore.rescale import Before
-from tidegate.checkpoints.storage.contents import Contents, opened_contents
+from tidegate.checkpoints.restore.rescale import SavepointApp
 from tidegate.checkpoints.storage.manifest import TaskSnapshot
 from tidegate.checkpoints.storage.reader import CheckpointReader
+from tidegate.checkpoints.storage.savepoint_state import SavepointState, open_savepoint_state
 from tidegate.client.log_access import Access
 from tidegate.engine.formats.commit_marker import (
     ChannelMark,
@@ -86,7 +86,7 @@ class Replaying:
     ) -> None:
         self._definition, self._flags, self._service, self._reader = definition, flags, service, reader
         self._key = parse_key(key, service.definition.key_type)
-        self._before = Before(reader.manifest, definition.id)
+        self._before = SavepointApp(reader.manifest, definition.id)
         if not self._before.tasks(service.name):
             raise UnknownNameError("service in this savepoint", service.name, self._before.services)
 
@@ -94,12 +94,12 @@ class Replaying:
     async def gather(self) -> tuple[list[NewRecord], list[Event]]:
         """Steps 1 and 2: the key's part of the changelog, without its marker, and its events."""
         with tempfile.TemporaryDirectory(prefix="tidegate-replay-") as scratch:
-            async with opened_contents(self._reader, Path(scratch) / "fetched", lambda *_: None) as contents:
+            async with open_savepoint_state(self._reader, Path(scratch) / "fetched", lambda *_: None) as contents:
                 entries = list(self._entries(contents))
         events = [event async for event in self._events()]
         return entries, events
 
-    def _entries(self, contents: Contents) -> Iterator[NewRecord]:
+    def _entries(self, contents: SavepointState) -> Iterator[NewRecord]:
         for number, store in enumerate(contents.stores(self._service.name)):
             found = list(_of_key(store, self._key))
             if found or number == self._home:

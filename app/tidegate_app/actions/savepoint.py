@@ -13,14 +13,14 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from tidegate.checkpoints.restore.restore import Restored, RestoreOptions
+from tidegate.checkpoints.restore.restore import RestoreOptions, RestoreResult
 from tidegate.checkpoints.restore.start_positions import parse_starts
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
-from tidegate.checkpoints.storage.contents import Contents, Stored, opened_contents
 from tidegate.checkpoints.storage.diff import Difference, StateDifference, differences, differing_states
 from tidegate.checkpoints.storage.export import Format, export_state
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.checkpoints.storage.reader import CheckpointReader, open_checkpoint, open_uri
+from tidegate.checkpoints.storage.savepoint_state import SavepointState, StateEntry, open_savepoint_state
 from tidegate.client.log_access import Access
 from tidegate.directories import checkpoint_url
 from tidegate.errors import CheckpointError, CheckpointFailedError, UnknownNameError, UsageError
@@ -180,9 +180,9 @@ class Savepoints:
 
     # -- parts -------------------------------------------------------------------------------------------------------
     @asynccontextmanager
-    async def _contents(self, reader: CheckpointReader) -> AsyncIterator[Contents]:
+    async def _contents(self, reader: CheckpointReader) -> AsyncIterator[SavepointState]:
         with tempfile.TemporaryDirectory(prefix="tidegate-savepoint-") as scratch, _bar("fetching") as bar:
-            fetched = opened_contents(reader, Path(scratch) / "fetched", lambda done, total: bar.set(done, total))
+            fetched = open_savepoint_state(reader, Path(scratch) / "fetched", lambda done, total: bar.set(done, total))
             async with fetched as contents:
                 bar.hide()
                 yield contents
@@ -199,7 +199,7 @@ class Savepoints:
         }
 
 
-def _values(entries: list[Stored]) -> Any:
+def _values(entries: list[StateEntry]) -> Any:
     """One value, or a map's entries and a list's items by their keys."""
     if not entries:
         return None
@@ -242,7 +242,7 @@ def _tasks(manifest: Manifest) -> list[dict[str, Any]]:
     ]
 
 
-def _states(contents: Contents) -> list[dict[str, Any]]:
+def _states(contents: SavepointState) -> list[dict[str, Any]]:
     return [
         {
             "service": service,
@@ -257,7 +257,7 @@ def _states(contents: Contents) -> list[dict[str, Any]]:
     ]
 
 
-def _tell(app: str, manifest: Manifest, restored: Restored) -> None:
+def _tell(app: str, manifest: Manifest, restored: RestoreResult) -> None:
     loaded = restored.loaded
     ended = f", run {restored.before} is over" if restored.before else ""
     note(f"Run {restored.run} of {app} begins from {manifest.id}{ended}.")

@@ -1,8 +1,8 @@
-"""What is said about checkpoints on the control topic, besides the leader's record (`engine.barriers`).
+"""Records about checkpoints on the control topic, besides the leader's barrier (`engine.formats.barrier`).
 
-tidegate/report/TASK     a task's snapshot of an epoch is in the storage, or cannot be
-tidegate/request/ID      somebody asks for a checkpoint or savepoint; removed when it is answered and heard
-tidegate/answer/ID       what became of it
+tidegate/report/TASK     a task's snapshot of an epoch is uploaded, or has failed
+tidegate/request/ID      a client requests a checkpoint or savepoint; the client removes it once it has the answer
+tidegate/answer/ID       the outcome of that request
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: str
     epoch: int
     path: str = ""
-    """Where the task has described its snapshot, within the app's storage."""
+    """Path of the task's snapshot description within the app's storage."""
     uploaded: int = 0
     error: str = ""
-    """Why there is none."""
+    """Why the task has no snapshot; empty: it has one."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str | None = None
-    """Of a savepoint; None: a checkpoint."""
+    """Name of the savepoint; None: a checkpoint is requested."""
     stop: bool = False
-    """The app is to stop with it."""
+    """Stop the app with this checkpoint."""
     asked_ms: int = 0
     until_ms: int = 0
-    """How long somebody waits for the answer; 0: nobody knows."""
+    """When the client stops waiting for the answer; 0: unknown."""
 
-    def over(self, now: int) -> bool:
-        """Whoever asked has ended without taking it back: a worker that starts tomorrow must not stop for it."""
+    def expired(self, now: int) -> bool:
+        """The client ended without withdrawing its request: a worker that starts tomorrow must not stop for it."""
         return 0 < self.until_ms < now
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int = 0
     error: str = ""
-    """Why there is no checkpoint; empty: there is."""
+    """Why there is no checkpoint; empty: it is complete."""
 
 
 REPORTS: Final = ControlRecords(b"tidegate/report/", Report)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tidegate.checkpoints.restore.restore import Restored, RestoreOptions, Tell
+from tidegate.checkpoints.restore.restore import OnProgress, RestoreOptions, RestoreResult
 from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.client.log_session import BrokerLogSession, LogSession
 from tidegate.directories import data_directory, on_kafka
@@ -190,7 +190,9 @@ class Access:
             return await self._visit.checkpoint(name, stop=stop, timeout=timeout)
         return (await operations.checkpoint(TakeCheckpoint(name, stop, timeout))).epoch
 
-    async def restore(self, reader: CheckpointReader, options: RestoreOptions, tell: Tell) -> Restored:
+    async def restore(
+        self, reader: CheckpointReader, options: RestoreOptions, on_progress: OnProgress
+    ) -> RestoreResult:
         """Begin a new run from a savepoint. LogError: workers run."""
         await self.operations()
         if self._visit is None:
@@ -198,7 +200,7 @@ class Access:
                 f"{self.owner} works with {self.definition.id}, and its state cannot be replaced under it. Stop it "
                 f"(Ctrl-C, or 'tidegate savepoint create APP NAME --stop'), and try again."
             )
-        return await self._visit.restore(reader, options, tell)
+        return await self._visit.restore(reader, options, on_progress)
 
     async def release(self) -> None:
         """Let go, so that a worker may start. The next use finds the owner anew."""

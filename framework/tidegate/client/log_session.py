@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.checkpoints.coordination.trigger import request_checkpoint
-from tidegate.checkpoints.restore.restore import Restore, Restored, RestoreOptions, Target, Tell
+from tidegate.checkpoints.restore.restore import OnProgress, Restore, RestoreOptions, RestoreResult, Target
 from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.directories import FreeSlots, data_directory, stores_directory
 from tidegate.engine.commit.recovery import recover
@@ -98,7 +98,9 @@ class LogSession:
     async def check_nobody_works(self) -> None:
         """Who owns an embedded log is alone with it."""
 
-    async def restore(self, reader: CheckpointReader, options: RestoreOptions, tell: Tell) -> Restored:
+    async def restore(
+        self, reader: CheckpointReader, options: RestoreOptions, on_progress: OnProgress
+    ) -> RestoreResult:
         """See `checkpoints.restoring`."""
         await self.check_nobody_works()
         self._close_stores()
@@ -112,7 +114,7 @@ class LogSession:
             clock=self._clock,
         )
         with tempfile.TemporaryDirectory(prefix="tidegate-restore-") as scratch:
-            restored = await Restore(reader, target, options, Path(scratch) / "fetched", tell).run()
+            restored = await Restore(reader, target, options, Path(scratch) / "fetched", on_progress).run()
         self._local_stores().destroy_all()
         return restored
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checkpoints.snapshot.threads import Threads
+from tidegate.checkpoints.snapshot.threads import StorageThreads
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError, CheckpointStorageError
@@ -49,7 +49,7 @@ class Catalogue:
     def __init__(self, storage: Callable[[], CheckpointStorage], seconds: Callable[[], float]) -> None:
         """`seconds`: how long a look into the storage may take."""
         self._open, self._seconds = storage, seconds
-        self._threads = Threads(_AT_ONCE)
+        self._threads = StorageThreads(_AT_ONCE)
         self._checkpoints: _Read = {}
         self._savepoints: _Read = {}
 
@@ -62,7 +62,7 @@ class Catalogue:
     async def savepoints(self) -> list[Checkpoint]:
         """The newest first."""
         storage = self._open()
-        self._savepoints = await self._look(storage, storage.drafts, self._savepoints)
+        self._savepoints = await self._look(storage, storage.savepoint_folders, self._savepoints)
         found = [told for _, told in self._savepoints.values()]
         return sorted(found, key=lambda one: one.completed_ms, reverse=True)
 
@@ -79,7 +79,7 @@ def _read(storage: CheckpointStorage, ids: Iterable[int | str], known: _Read) ->
     """One that is damaged, or was deleted a moment ago, does not hide the others."""
     found: _Read = {}
     for id_ in ids:
-        stamp = storage.stamp(id_)
+        stamp = storage.fingerprint(id_)
         if stamp is None:
             continue
         before = known.get(id_)

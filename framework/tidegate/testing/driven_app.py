@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from tidegate.checkpoints.coordination.service import CheckpointService
 from tidegate.checkpoints.coordination.trigger import request_checkpoint
-from tidegate.checkpoints.restore.restore import Restore, Restored, RestoreOptions, Target
+from tidegate.checkpoints.restore.restore import Restore, RestoreOptions, RestoreResult, Target
 from tidegate.checkpoints.restore.start_positions import Start
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
@@ -184,7 +184,7 @@ class DrivenApp:
         starts: Mapping[str, Start] | None = None,
         allow_dropped: bool = False,
         settle: bool = True,
-    ) -> Restored:
+    ) -> RestoreResult:
         """Begin a new run from a savepoint, by its name, or a checkpoint, by its number; or from one of another
         harness. app: another version of the code. partitions: how many tasks, for all services or by their names."""
         self.run(self.engine.close_tasks(commit=False))
@@ -201,7 +201,7 @@ class DrivenApp:
             if settle:
                 self.settle()
 
-    async def _restore(self, id: str | int | CheckpointReader, options: RestoreOptions) -> Restored:
+    async def _restore(self, id: str | int | CheckpointReader, options: RestoreOptions) -> RestoreResult:
         reader = id if isinstance(id, CheckpointReader) else self.savepoint(id)
         target = Target(
             app=self._definition.id,

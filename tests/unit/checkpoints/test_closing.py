@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.checkpoints.test_giving_up import begin
 from tests.unit.checkpoints.test_protocol import make_app
-from tidegate.checkpoints.snapshot.threads import to_its_end
+from tidegate.checkpoints.snapshot.threads import run_to_completion
 from tidegate.engine.runtime.snapshots import Cut
 from tidegate.engine.task import Task
 from tidegate.testing import AppHarness
@@ -64,7 +64,7 @@ def test_a_thread_is_waited_for_however_often_that_is_cancelled() -> None:
         over.set()
 
     async def run() -> None:
-        waiting = asyncio.ensure_future(to_its_end(asyncio.to_thread(work)))
+        waiting = asyncio.ensure_future(run_to_completion(asyncio.to_thread(work)))
         for _ in range(3):
             await asyncio.sleep(0.01)
             waiting.cancel()

@@ -56,7 +56,9 @@ def test_after_the_timeout(harness: AppHarness) -> None:
     assert harness.checkpoints is not None
     harness.run(harness.checkpoints.coordinator.step())
 
-    assert harness.run(until_decided(harness)).startswith("aborted: time is up, and these have not reported: first.0")
+    assert harness.run(until_decided(harness)).startswith(
+        "aborted: time is up, and these tasks have not reported: first.0"
+    )
     assert not harness.checkpoints.status.healthy
     assert harness.checkpoint().epoch == 2
     assert harness.checkpoints.status.healthy

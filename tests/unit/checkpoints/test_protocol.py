@@ -302,7 +302,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(tmp_path: Path, ca
         recovered = restarted_without_state(harness)
 
         assert all(found.fetched for found in recovered)
-        assert f"checkpoint {newest.epoch} is passed over" in caplog.text
+        assert f"checkpoint {newest.epoch} is skipped" in caplog.text
         assert "MANIFEST" in caplog.text
         assert harness.state("second", "seen", "late") == 1
 

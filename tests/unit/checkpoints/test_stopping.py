@@ -196,14 +196,12 @@ def test_one_that_is_complete_although_the_storage_did_not_say_so_stops_the_app(
     assert harness.engine._listening.stopped
 
 
-def test_nobody_is_told_that_the_app_has_stopped_if_it_goes_on(
-    harness: AppHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_request_fails_if_the_app_kept_running(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     LostAnswers(monkeypatch, unreadable=1)
     harness.send("events", "a", key="k")
     asking = stop(harness)
     drive(harness, asking)
 
     assert not harness.engine._listening.stopped
-    with pytest.raises(CheckpointFailedError, match="the app goes on"):
+    with pytest.raises(CheckpointFailedError, match="keeps running"):
         harness.run(asyncio.wait_for(asking, 1))

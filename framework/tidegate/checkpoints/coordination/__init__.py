@@ -1,1 +1,1 @@
-"""The leader: barriers, reports, timeouts, and what is deleted afterwards."""
+"""The leader's side: barriers, reports, timeouts, retention, trimming of internal topics."""

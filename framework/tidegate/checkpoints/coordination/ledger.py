@@ -1,7 +1,5 @@
-"""What the control topic says about checkpoints, added up: the state of the leader, whoever that is.
-
-All that a leader knows is in the log, so a new one that has read it knows the same.
-"""
+"""The leader's state, folded from the control topic: a new leader that has read the topic knows what its predecessor
+knew."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ class Ledger:
         self._run = run
         self.latest: CheckpointRecord | None = None
         self.reports: dict[str, Report] = {}
-        """Of the checkpoint under way, by task."""
+        """By task, for the checkpoint under way."""
         self.failure = ""
-        """Why the checkpoint under way cannot become complete any more; empty: it can."""
+        """Why the checkpoint under way cannot complete; empty: it still can."""
         self.requests: dict[str, Request] = {}
-        """Those that nobody has answered, in the order in which they were made."""
+        """Requests without an answer, oldest first."""
 
     @property
     def under_way(self) -> CheckpointRecord | None:
@@ -59,9 +57,9 @@ class Ledger:
             self.reports[task] = report
 
     def _opened(self, task: str, opened: Opened) -> None:
-        """A task that opens in the epoch has lost the store that it held: it can never report."""
+        """A task that opens in the epoch has lost the store that it held for the snapshot: it can never report."""
         if self._concerns(opened.run, opened.epoch) and task not in self.reports:
-            self.failure = self.failure or f"{task} was opened again before its snapshot was safe"
+            self.failure = self.failure or f"{task} was opened again before its snapshot was uploaded"
 
     def _concerns(self, run: str, epoch: int) -> bool:
         current = self.under_way

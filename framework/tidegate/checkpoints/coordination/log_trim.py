@@ -1,12 +1,12 @@
-"""Deletes from internal topics what all their readers are done with. Time must not remove anything there: records keep
-the time of their events, which may be long ago, and what nobody has read yet is needed however old it is.
+"""Finds the consumed prefixes of internal topics, so that the leader can delete them. Retention by time does not apply
+there: records keep the time of their events, which may be long ago, and an unread record is needed however old it is.
 
-Below the positions that tasks have committed nobody reads any more, but for one: the leader, which copies what was in
-flight at the cut of the checkpoint that is under way. So:
+Below the positions that tasks have committed there is one more reader: the leader, which copies the in-flight records
+of the checkpoint that is under way. So:
 
-1. The positions are read while no checkpoint is under way.
-2. Whoever has read them makes sure that it still leads: then no other leader had begun a checkpoint by that time.
-3. What lies below them is deleted. The cut of every later checkpoint lies above them, or there.
+1. Read the committed positions while no checkpoint is under way.
+2. Confirm the leadership: then no other leader had begun a checkpoint by that time.
+3. Delete what lies below the positions. The cut of every later checkpoint is at or above them.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from tidegate.engine.topology.plan import Plan, TaskPlan
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Log, TopicPartition
 
-__all__ = ("find_done", "trims")
+__all__ = ("consumed_positions", "trims")
 
 
 def trims(plan: Plan) -> bool:
-    """Whether there are any such topics."""
+    """Whether the plan has internal topics."""
     return bool(_readers(plan))
 
 
-async def find_done(plan: Plan, log: Log) -> dict[TopicPartition, int]:
-    """Per partition of internal topics, the position below which there is something, and nobody needs it (step 1)."""
+async def consumed_positions(plan: Plan, log: Log) -> dict[TopicPartition, int]:
+    """Step 1: by partition, the position below which all readers have consumed; only where there is something to
+    delete."""
     tasks = _readers(plan)
     if not tasks:
         return {}
-    done = _lowest(tasks, await read_markers(log, tasks.values()))
-    starts = await log.start_offsets(done)
-    return {source: position for source, position in done.items() if position > starts[source]}
+    consumed = _lowest(tasks, await read_markers(log, tasks.values()))
+    starts = await log.start_offsets(consumed)
+    return {source: position for source, position in consumed.items() if position > starts[source]}
 
 
 def _readers(plan: Plan) -> dict[str, TaskPlan]:
-    """The tasks that read any."""
+    """The tasks that read an internal topic."""
     return {task.id: task for task in plan.tasks if any(_trimmed(topic) for topic, _ in task.sources)}
 
 
@@ -47,7 +48,7 @@ def _trimmed(topic: TopicDefinition) -> bool:
 
 
 def _lowest(tasks: Mapping[str, TaskPlan], markers: Mapping[str, CommitMarker | None]) -> dict[TopicPartition, int]:
-    """Of all who read a partition. One that has never committed needs everything."""
+    """By partition, the lowest position of its readers. A task that has never committed needs everything."""
     lowest: dict[TopicPartition, int] = {}
     for name, task in tasks.items():
         marker = markers[name]

@@ -1,4 +1,4 @@
-"""How checkpoints are doing, as every worker hears it on the control topic: for health, metrics and people."""
+"""The status of checkpoints as each worker reads it from the control topic, for health checks, metrics and commands."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class CheckpointStatus:
     last_complete: CheckpointRecord | None = None
     last_failed: CheckpointRecord | None = None
     failures: int = 0
-    """In a row."""
+    """Consecutive ones."""
 
     @property
     def healthy(self) -> bool:
-        """The last one that ended was complete, or there was none yet."""
+        """The last checkpoint that ended was complete, or none has ended yet."""
         return self.failures == 0
 
-    def hear(self, record: CheckpointRecord) -> None:
+    def update(self, record: CheckpointRecord) -> None:
         self.under_way = record if record.state == "begun" else None
         if record.state == "complete":
             self.last_complete, self.failures = record, 0
@@ -42,14 +42,14 @@ class CheckpointMetrics:
         )
         for outcome in ("complete", "aborted"):
             self._ended.labels(outcome)
-        self._failures = gauge("failures", "How many were given up since the last complete one")
-        self._epoch = gauge("epoch", "Number of the last complete one")
-        self._completed = gauge("completed_seconds", "When the last one was complete, in seconds since 1970")
-        self._duration = gauge("duration_seconds", "How long the last complete one took")
-        self._size = gauge("bytes", "How large the last complete one is")
-        self._uploaded = gauge("uploaded_bytes", "How much was uploaded for the last complete one")
+        self._failures = gauge("failures", "Checkpoints aborted since the last complete one")
+        self._epoch = gauge("epoch", "Number of the last complete checkpoint")
+        self._completed = gauge("completed_seconds", "When the last checkpoint completed, in seconds since 1970")
+        self._duration = gauge("duration_seconds", "Duration of the last complete checkpoint")
+        self._size = gauge("bytes", "Size of the last complete checkpoint")
+        self._uploaded = gauge("uploaded_bytes", "Bytes uploaded for the last complete checkpoint")
 
-    def hear(self, record: CheckpointRecord, status: CheckpointStatus) -> None:
+    def update(self, record: CheckpointRecord, status: CheckpointStatus) -> None:
         self._failures.set(status.failures)
         if record.state == "begun":
             return

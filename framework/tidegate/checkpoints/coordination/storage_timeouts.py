@@ -1,6 +1,7 @@
-"""How the leader calls the storage, which may hang rather than fail. No call is waited for longer than a checkpoint may
-take, and is then left to itself. Only of a manifest that is still being put must one know: as long as it may appear,
-nothing is deleted."""
+"""Timeouts for the leader's calls of the checkpoint storage, which may hang rather than fail.
+
+The leader waits for a call no longer than a checkpoint may take, then abandons it. Only a pending put of a manifest is
+tracked: as long as the manifest may still appear, nothing is deleted."""
 
 from __future__ import annotations
 
@@ -8,52 +9,53 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tidegate.checkpoints.snapshot.threads import Threads
+from tidegate.checkpoints.snapshot.threads import StorageThreads
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.errors import CheckpointStorageError
 
-__all__ = ("LAST_SECONDS", "StorageTimeouts")
+__all__ = ("GRACE_SECONDS", "StorageTimeouts")
 
-LAST_SECONDS: Final = 10.0
-"""How long the storage has, after the time is up, to say whether the manifest is there."""
+GRACE_SECONDS: Final = 10.0
+"""How much longer than the timeout the leader waits to learn whether the manifest was written."""
 _CALLS: Final = 8
-"""Those that may hang at the same time; more are not made before one of them ends."""
+"""Concurrent calls, hanging ones included: further calls wait until one of them ends."""
 
 T = TypeVar("T")
 
 
 class StorageTimeouts:
     def __init__(self, seconds: float) -> None:
-        """`seconds`: how long a checkpoint may take."""
+        """`seconds`: the checkpoint timeout."""
         self._seconds = seconds
-        self._threads = Threads(_CALLS)
-        self._putting: set[asyncio.Future[None]] = set()
+        self._threads = StorageThreads(_CALLS)
+        self._pending_manifests: set[asyncio.Future[None]] = set()
 
-    async def ask(
+    async def call(
         self, storage: CheckpointStorage, work: Callable[..., T], *args: object, seconds: float | None = None
     ) -> T:
-        """Call the storage. CheckpointStorageError: it does not answer. `seconds`: at most; none: what a checkpoint
-        has."""
-        longest = self._seconds if seconds is None else min(seconds, self._seconds)
+        """Call the storage in a thread. CheckpointStorageError: no answer within `seconds`, or the checkpoint
+        timeout if that is shorter."""
+        limit = self._seconds if seconds is None else min(seconds, self._seconds)
         try:
-            async with asyncio.timeout(longest):
+            async with asyncio.timeout(limit):
                 return await self._threads.run(work, *args)
         except TimeoutError:
-            raise CheckpointStorageError(storage.url, f"it has not answered for {longest:g} s") from None
+            raise CheckpointStorageError(storage.url, f"it has not answered for {limit:g} s") from None
 
-    async def put(self, storage: CheckpointStorage, manifest: Manifest) -> None:
-        """It cannot be called back. When time is up it is waited for a little longer: then it is there, or hangs."""
-        putting = await self._threads.start(storage.put_manifest, manifest)
-        self._putting.add(putting)
-        putting.add_done_callback(self._putting.discard)
+    async def put_manifest(self, storage: CheckpointStorage, manifest: Manifest) -> None:
+        """A put cannot be cancelled. On a cancellation it gets the grace period: then the manifest exists, or the call
+        hangs."""
+        put = await self._threads.start(storage.put_manifest, manifest)
+        self._pending_manifests.add(put)
+        put.add_done_callback(self._pending_manifests.discard)
         try:
-            await asyncio.shield(putting)
+            await asyncio.shield(put)
         except asyncio.CancelledError:
-            await asyncio.wait([putting], timeout=min(LAST_SECONDS, self._seconds))
+            await asyncio.wait([put], timeout=min(GRACE_SECONDS, self._seconds))
             raise
 
     @property
-    def putting(self) -> bool:
-        """Manifests may still appear: what they name must be there then."""
-        return bool(self._putting)
+    def manifest_pending(self) -> bool:
+        """A manifest may still appear: the files that it names must not be deleted."""
+        return bool(self._pending_manifests)

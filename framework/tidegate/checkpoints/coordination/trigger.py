@@ -1,6 +1,6 @@
-"""Asks for a checkpoint or a savepoint, from wherever the log can be written, and waits until it is complete.
+"""Triggers a checkpoint or a savepoint through the control topic, and waits until it is complete.
 
-The request lies in the log until it is answered: whoever leads, and whoever leads after that, finds it there.
+The request stays in the log until it is answered, so it survives a change of the leader.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ("request_checkpoint",)
 async def request_checkpoint(
     log: Log, app: str, clock: Clock, *, name: str | None = None, timeout: float, stop: bool = False
 ) -> int:
-    """The epoch of the new checkpoint; with a name, of the new savepoint. CheckpointFailedError says why there is none.
-    `stop`: the workers stop with it, and handle nothing that is not in it.
-    If nobody answers, for example because no worker runs, the request is taken back."""
+    """Returns the epoch of the new checkpoint or, with a name, of the new savepoint. CheckpointFailedError: there is
+    none. `stop`: the workers stop with it, and process nothing that it does not contain.
+    Without an answer within the timeout, for example because no worker runs, the request is withdrawn."""
     if name is not None:
         check_name(name)
     control, id_ = TopicPartition(f"{app}.control", 0), uuid.uuid4().hex

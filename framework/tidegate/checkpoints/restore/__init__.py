@@ -1,1 +1,1 @@
-"""A new run that starts from a savepoint, at any parallelism."""
+"""Restore: start a new run from a savepoint, at any parallelism."""

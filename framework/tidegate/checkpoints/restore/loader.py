@@ -1,4 +1,4 @@
-"""Loads what a savepoint holds into the changelogs and in-flight topics of a run that is about to begin."""
+"""Loads the state and the in-flight records of a savepoint into the changelogs and in-flight topics of a new run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from tidegate.checkpoints.restore.redistribute import redistribute
-from tidegate.checkpoints.restore.rescale import Before, carried_input, router
+from tidegate.checkpoints.restore.rescale import SavepointApp, input_for, routing
 from tidegate.checkpoints.storage.in_flight_format import InFlightRecord
 from tidegate.engine.keyed_state.schema_migration import recorded_schemas, schema_change
 from tidegate.engine.keyed_state.schema_plan import prefixes_of
@@ -21,20 +21,20 @@ from tidegate.state.base import Store
 from tidegate.state.layout import KEYED, TIMER, operator_key, prefix_range
 from tidegate.time.clock import Clock
 
-__all__ = ("Loaded", "Loader")
+__all__ = ("LoadStats", "Loader")
 
-_PORTION: Final = 20_000
+_BATCH: Final = 20_000
 """Records per transaction."""
-_PORTION_BYTES: Final = 8 << 20
+_BATCH_BYTES: Final = 8 << 20
 
 
-class Loaded:
-    """What was loaded so far: entries of state, their bytes, and records that were in flight."""
+class LoadStats:
+    """Entries of state that were loaded, their bytes, and in-flight records."""
 
     def __init__(self) -> None:
         self.entries = self.bytes = self.in_flight = 0
         self.moved = 0
-        """Of the bytes, those that went to a task of another number; all of an operator state that was dealt out."""
+        """Bytes that went to a task of another number; a redistributed operator state counts as a whole."""
 
     def add(self, size: int, *, moved: bool) -> None:
         self.entries += 1
@@ -43,106 +43,110 @@ class Loaded:
 
 
 class Loader:
-    """Appends in portions; nobody reads what it writes before the run begins."""
+    """Appends in batches. No task reads the records before the run begins."""
 
     def __init__(
-        self, before: Before, plan: Plan, writer: Writer, clock: Clock, tell: Callable[[Loaded], None]
+        self, before: SavepointApp, plan: Plan, writer: Writer, clock: Clock, on_progress: Callable[[LoadStats], None]
     ) -> None:
-        self._before, self._plan, self._writer, self._clock, self._tell = before, plan, writer, clock, tell
-        self._waiting: dict[TopicPartition, list[NewRecord]] = {}
+        self._before, self._plan, self._writer, self._clock = before, plan, writer, clock
+        self._on_progress = on_progress
+        self._pending: dict[TopicPartition, list[NewRecord]] = {}
         self._count = self._size = 0
-        self.loaded = Loaded()
+        self.stats = LoadStats()
 
     # -- state -------------------------------------------------------------------------------------------------------
     async def load_task(self, service: ServiceDefinition, number: int, store: Store) -> None:
-        """Keyed state and timers of a task as it was. Timer queues follow from the timers, and are in no changelog."""
-        route, targets = router(self._before, service).route, self._changelogs(service)
-        gone, now = self._gone(service, store), self._clock.now()
+        """Keyed state and timers of one task of the savepoint. Timer queues are derived from the timers, and are not in
+        changelogs."""
+        route, targets = routing(self._before, service).route, self._changelogs(service)
+        dropped, now = self._dropped_prefixes(service, store), self._clock.now()
         for tag in (KEYED, TIMER):
             for key, value in store.scan(*prefix_range(tag)):
-                if gone and key.startswith(gone):
+                if dropped and key.startswith(dropped):
                     continue
-                to, size = number if route is None else route(key), len(key) + len(value)
-                self._put(targets[to], (key, value, now, ()), size)
-                self.loaded.add(size, moved=to != number)
-                if self._count >= _PORTION or self._size >= _PORTION_BYTES:
+                target, size = number if route is None else route(key), len(key) + len(value)
+                self._add(targets[target], (key, value, now, ()), size)
+                self.stats.add(size, moved=target != number)
+                if self._count >= _BATCH or self._size >= _BATCH_BYTES:
                     await self.flush()
 
     @staticmethod
-    def _gone(service: ServiceDefinition, store: Store) -> tuple[bytes, ...]:
-        """What entries begin with of states that the code has no more."""
+    def _dropped_prefixes(service: ServiceDefinition, store: Store) -> tuple[bytes, ...]:
+        """Key prefixes of the states that the code no longer declares."""
         dropped = {name: s.kind for name, s in recorded_schemas(store).items() if name not in service.states}
         return tuple(prefix for name, kind in dropped.items() for prefix in prefixes_of(name, kind))
 
-    async def load_operators(self, service: ServiceDefinition, stores: Sequence[Store]) -> None:
-        """What belongs to tasks as such, and the schemas, which are the same everywhere."""
+    async def load_operator_state(self, service: ServiceDefinition, stores: Sequence[Store]) -> None:
+        """Operator state, and the schemas, which are the same in all tasks."""
         targets, now = self._changelogs(service), self._clock.now()
         for name, state in service.states.items():
             if state.kind == "operator":
                 key = operator_key(name, 0)
-                dealt = [store.get(key) for store in stores]
+                values = [store.get(key) for store in stores]
                 if len(targets) != len(stores):
-                    dealt = redistribute(dealt, len(targets), state.redistribute.how)
-                for target, raw in zip(targets, dealt, strict=True):
+                    values = redistribute(values, len(targets), state.redistribute.how)
+                for target, raw in zip(targets, values, strict=True):
                     if raw is not None:
-                        self._put(target, (key, raw, now, ()), len(key) + len(raw))
-                        self.loaded.add(len(key) + len(raw), moved=len(targets) != len(stores))
+                        self._add(target, (key, raw, now, ()), len(key) + len(raw))
+                        self.stats.add(len(key) + len(raw), moved=len(targets) != len(stores))
         for name, schema in recorded_schemas(stores[0]).items() if stores else ():
             if name in service.states:
                 for target in targets:
-                    self._put(target, (*schema_change(name, schema), now, ()), 0)
+                    self._add(target, (*schema_change(name, schema), now, ()), 0)
         await self.flush()
 
     def _changelogs(self, service: ServiceDefinition) -> list[TopicPartition]:
         name = changelog_topic(self._plan.app, self._plan.run, service.name)
         return [TopicPartition(name, number) for number in range(service.tasks)]
 
-    # -- what was in flight ------------------------------------------------------------------------------------------
-    def carried(self, service: str, record: InFlightRecord) -> tuple[str, TopicDefinition] | None:
-        """The topic that hands a record to a service, and the input that it stands beside. None: nobody wants it."""
+    # -- in-flight records -------------------------------------------------------------------------------------------
+    def destination(self, service: str, record: InFlightRecord) -> tuple[str, TopicDefinition] | None:
+        """The in-flight topic for a record, and the input that the topic belongs to. None: the code no longer reads
+        the record's topic."""
         topic, _ = self._before.topic(service, record.topic)
-        beside = carried_input(self._plan, service, topic)
+        input_ = input_for(self._plan, service, topic)
         return (
-            None if beside is None else (in_flight_topic(self._plan.app, self._plan.run, service, beside.name), beside)
+            None if input_ is None else (in_flight_topic(self._plan.app, self._plan.run, service, input_.name), input_)
         )
 
     def specs(self, service: str, records: Iterator[InFlightRecord]) -> dict[str, TopicSpec]:
-        """The topics that these records need."""
+        """The in-flight topics that these records need, by name."""
         found = {}
         for record in records:
-            wanted = self.carried(service, record)
-            if wanted is not None:
-                name, beside = wanted
-                found[name] = in_flight_input(beside, name).spec
+            destination = self.destination(service, record)
+            if destination is not None:
+                name, input_ = destination
+                found[name] = in_flight_input(input_, name).spec
         return found
 
     async def load_in_flight(self, service: str, records: Iterator[InFlightRecord]) -> None:
         for record in records:
-            wanted = self.carried(service, record)
-            if wanted is None:
+            destination = self.destination(service, record)
+            if destination is None:
                 continue
-            name, beside = wanted
-            key, timestamp = self._placed(service, record, beside)
-            target = TopicPartition(name, self._partition(record, beside, key))
+            name, input_ = destination
+            key, timestamp = self._shuffled(service, record, input_)
+            target = TopicPartition(name, self._partition(record, input_, key))
             size = len(key or b"") + len(record.value or b"")
-            self._put(target, (key, record.value, timestamp, record.headers), size)
-            self.loaded.in_flight += 1
-            if self._count >= _PORTION or self._size >= _PORTION_BYTES:
+            self._add(target, (key, record.value, timestamp, record.headers), size)
+            self.stats.in_flight += 1
+            if self._count >= _BATCH or self._size >= _BATCH_BYTES:
                 await self.flush()
 
-    def _partition(self, record: InFlightRecord, beside: TopicDefinition, key: bytes | None) -> int:
-        """On a topic that has the partitions that it had, where it was, whoever chose that: so order is kept."""
-        was = self._before.manifest.partitions.get(record.topic)
-        if key is None or (not beside.internal and was == beside.partitions):
-            return record.partition % beside.partitions
-        return beside.partition_for(key)
+    def _partition(self, record: InFlightRecord, input_: TopicDefinition, key: bytes | None) -> int:
+        """On a public topic with an unchanged partition count, the record's own partition, whatever partitioner chose
+        it: that keeps the order."""
+        old_count = self._before.manifest.partitions.get(record.topic)
+        if key is None or (not input_.internal and old_count == input_.partitions):
+            return record.partition % input_.partitions
+        return input_.partition_for(key)
 
-    def _placed(self, service: str, record: InFlightRecord, beside: TopicDefinition) -> tuple[bytes | None, int]:
-        """A record that a service has read directly, and that now comes from a shuffle: with the time and the key that
-        this one would have found."""
-        topic, placed = self._before.topic(service, record.topic)
+    def _shuffled(self, service: str, record: InFlightRecord, input_: TopicDefinition) -> tuple[bytes | None, int]:
+        """Key and timestamp. If the service has read the record directly, and reads from a shuffle now, those that the
+        shuffle would have given it."""
+        topic, was_shuffled = self._before.topic(service, record.topic)
         shuffle = self._shuffle(service, topic)
-        if placed or shuffle is None or record.value is None or not beside.internal:
+        if was_shuffled or shuffle is None or record.value is None or not input_.internal:
             return record.key, record.timestamp
         source, handler = next((spec.topic, spec.handler) for spec in shuffle.inputs if spec.topic.name == topic)
         value: Any = source.codec.decode(record.value)
@@ -157,15 +161,15 @@ class Loader:
         return next((known for known in shuffles if topic in {read.name for read in known.topics}), None)
 
     # -- writing -----------------------------------------------------------------------------------------------------
-    def _put(self, target: TopicPartition, record: NewRecord, size: int) -> None:
-        self._waiting.setdefault(target, []).append(record)
+    def _add(self, target: TopicPartition, record: NewRecord, size: int) -> None:
+        self._pending.setdefault(target, []).append(record)
         self._count += 1
         self._size += size
 
     async def flush(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, {}
+        if self._pending:
+            pending, self._pending = self._pending, {}
             self._count = self._size = 0
-            await self._writer.append(waiting)
-        self._tell(self.loaded)
+            await self._writer.append(pending)
+        self._on_progress(self.stats)
         await asyncio.sleep(0)

@@ -1,12 +1,12 @@
-"""From an app as a savepoint holds it to the run that goes on from it: what goes where.
+"""Maps the tasks of a savepoint to the tasks of a new run: parallelism, routing of keys, positions, watermarks.
 
-Everything here is decided from the manifest and the new run's plan; nothing is read or written.
+Everything here is computed from the manifest and the new run's plan; nothing is read or written.
 
-- A service keeps the parallelism that it had, unless another is asked for; it then stands behind a shuffle.
-- A key's entries go to the task that the new plan gives the key to. If neither the number of tasks nor the way in which
-  keys are placed has changed, each task goes on as it was.
-- Positions of public topics stay with whoever reads the topic for a service now: the service itself, or its shuffle.
-- Time is the lowest that any of those tasks had come to from which a new one gets something.
+- A service keeps its parallelism unless another is requested; it then reads through a shuffle.
+- A key's entries go to the task that owns the key in the new plan. If neither the number of tasks nor the partitioning
+  has changed, each task keeps its entries.
+- Positions of public topics go to the task that reads the topic now: the service's, or its shuffle's.
+- The watermark of a new task is the minimum over the old tasks that it takes entries from.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tidegate.logs.base import TopicPartition
 from tidegate.state.layout import KEYED, parse_keyed, parse_timer
 from tidegate.time.clock import MIN_TIME
 
-__all__ = ("Before", "Moves", "carried_input", "chosen_parallelism", "new_marker", "router")
+__all__ = ("Routing", "SavepointApp", "chosen_parallelism", "input_for", "new_marker", "routing")
 
 
-class Before:
-    """The app as the savepoint holds it, under the names that it has now."""
+class SavepointApp:
+    """The app in the savepoint, by the names that its services and topics have now."""
 
     def __init__(self, manifest: Manifest, app: str) -> None:
         self.manifest, self.app = manifest, app
@@ -53,18 +53,18 @@ class Before:
         return any(self.topic(service, name)[1] for name in sources)
 
     def topic(self, service: str, name: str) -> tuple[str, bool]:
-        """The topic outside of a service from which a record came, and whether a shuffle has placed it already."""
+        """The topic that a record came from before any shuffle, and whether the record has passed the shuffle."""
         stem = self.run.name(self.manifest.app, f"{service}.")
         if name.startswith(stem) and name.endswith(f".{BY_KEY}"):
             return self._renamed(name[len(stem) : -len(BY_KEY) - 1]), True
         return self._renamed(name), False
 
     def original(self, name: str) -> str:
-        """What a topic of now was called."""
+        """The name in the savepoint of a topic of the new run."""
         return self._renamed(name, back=True)
 
     def _renamed(self, name: str, *, back: bool = False) -> str:
-        """Mailboxes are named for the app, and so are the shuffles that read them."""
+        """Restored as another app: names of mailboxes, and of shuffles that read them, contain the app's name."""
         old, new = self.manifest.app, self.app
         if back:
             old, new = new, old
@@ -76,18 +76,19 @@ class Before:
 
 
 def chosen_parallelism(
-    before: Before, services: Iterable[ServiceDefinition], asked: Mapping[str | None, int]
+    before: SavepointApp, services: Iterable[ServiceDefinition], requested: Mapping[str | None, int]
 ) -> dict[str, int | None]:
-    """For each service of the code that the savepoint has, or that is asked for. None: no shuffle.
+    """By service, for those that are in the savepoint or requested. None: no shuffle.
 
-    `asked`: by service; None: all others. `services`: with their input topics as they are on the log."""
+    `requested`: by service; the key None: all others. `services`: with the input topics' partition counts on the
+    log."""
     services = list(services)
-    unknown = sorted(name for name in asked if name is not None and name not in {s.name for s in services})
+    unknown = sorted(name for name in requested if name is not None and name not in {s.name for s in services})
     if unknown:
         raise UsageError(f"there is no service {unknown[0]!r}; known: {', '.join(s.name for s in services)}")
     chosen: dict[str, int | None] = {}
     for service in services:
-        wanted = asked.get(service.name, asked.get(None))
+        wanted = requested.get(service.name, requested.get(None))
         if wanted is not None and not 1 <= wanted <= KEY_GROUPS:
             raise UsageError(f"a service can have 1 to {KEY_GROUPS} tasks, not {wanted}")
         shuffles = service.execution.parallelism is not None or service.rekeyed
@@ -101,23 +102,22 @@ def chosen_parallelism(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moves:
-    """Where the entries of one service go."""
+class Routing:
+    """How the entries of one service are routed to its new tasks."""
 
-    to: int
-    """The number of tasks."""
+    tasks: int
     route: Callable[[bytes], int] | None
-    """From a store's key to the task; None: every task keeps what it has."""
+    """From a store key to the number of its task; None: every task keeps its entries."""
 
 
-def router(before: Before, service: ServiceDefinition) -> Moves:
+def routing(before: SavepointApp, service: ServiceDefinition) -> Routing:
     count, internal = service.tasks, service.placement.internal
     if count == len(before.tasks(service.name)) and internal == before.shuffled(service.name):
-        return Moves(to=count, route=None)
+        return Routing(tasks=count, route=None)
     if internal:
-        places = [task_of_group(group, count) for group in range(KEY_GROUPS)]
-        return Moves(to=count, route=lambda entry: places[_group(entry)])
-    return Moves(to=count, route=lambda entry: partition_of(_key(entry), count))
+        task_of = [task_of_group(group, count) for group in range(KEY_GROUPS)]
+        return Routing(tasks=count, route=lambda entry: task_of[_group(entry)])
+    return Routing(tasks=count, route=lambda entry: partition_of(_key(entry), count))
 
 
 def _group(entry: bytes) -> int:
@@ -132,25 +132,25 @@ def _key(entry: bytes) -> bytes:
 
 
 def new_marker(
-    before: Before, plan: Plan, task: TaskPlan, starts: Mapping[TopicPartition, InputMark], *, lineage: str
+    before: SavepointApp, plan: Plan, task: TaskPlan, starts: Mapping[TopicPartition, InputMark], *, lineage: str
 ) -> CommitMarker:
-    """`starts`: where public topics are to be read from, whatever the savepoint says."""
+    """The commit marker that a new task starts from. `starts`: positions that override the savepoint's."""
     inputs = {}
     for topic, source in task.sources:
         mark = starts.get(source) or _position(before, task, topic, source)
         if mark is not None and not topic.internal:
             inputs[source_name(source)] = mark
-    clock = _Clock(before, plan)
+    watermarks = _Watermarks(before, plan)
     return CommitMarker(
         lineage=lineage,
         run=plan.run.id,
         inputs=inputs,
-        watermark=clock.watermark(task),
-        channels=clock.channels(task),
+        watermark=watermarks.watermark(task),
+        channels=watermarks.channels(task),
     )
 
 
-def _position(before: Before, task: TaskPlan, topic: TopicDefinition, source: TopicPartition) -> InputMark | None:
+def _position(before: SavepointApp, task: TaskPlan, topic: TopicDefinition, source: TopicPartition) -> InputMark | None:
     if before.original(topic.name) != topic.name:
         return None  # a mailbox of another app is another topic
     name = source_name(source)
@@ -158,8 +158,9 @@ def _position(before: Before, task: TaskPlan, topic: TopicDefinition, source: To
     return next((mark for mark in found if mark is not None), None)
 
 
-def _readers(before: Before, service: ServiceDefinition) -> list[TaskSnapshot]:
-    """Who has read the service's public inputs: itself, its shuffles, or the service that it now shuffles for."""
+def _readers(before: SavepointApp, service: ServiceDefinition) -> list[TaskSnapshot]:
+    """The old tasks that have read the service's public inputs: its own, its shuffles', or those of the service that it
+    is a shuffle for now."""
     own = before.tasks(service.name)
     if service.part_of is not None:
         return own or before.tasks(service.part_of)
@@ -167,15 +168,15 @@ def _readers(before: Before, service: ServiceDefinition) -> list[TaskSnapshot]:
     return [*own, *(task for tasks in shuffles for task in tasks)]
 
 
-class _Clock:
-    """What new tasks know of time."""
+class _Watermarks:
+    """The watermarks that new tasks start with."""
 
-    def __init__(self, before: Before, plan: Plan) -> None:
+    def __init__(self, before: SavepointApp, plan: Plan) -> None:
         self._before, self._plan = before, plan
 
     def watermark(self, task: TaskPlan) -> int:
         own = self._before.tasks(task.definition.name)
-        if not own and task.definition.part_of is not None:  # a new shuffle has come as far as its reader, here
+        if not own and task.definition.part_of is not None:  # a new shuffle starts at the watermark of its reader
             own = [old for old in self._before.tasks(task.definition.part_of) if old.number == task.number]
         if len(own) == task.definition.tasks and task.number < len(own):
             return own[task.number].marker.watermark
@@ -193,7 +194,8 @@ class _Clock:
         return {name: ChannelMark(watermark=watermark) for name, watermark in found.items() if watermark > MIN_TIME}
 
     def _sender(self, task: TaskPlan, name: str, known: Mapping[str, int]) -> int:
-        """A sender of now: as far as it, or all tasks of its service, had come; a new shuffle, as far as its reader."""
+        """The watermark of an upstream task: its own, or the minimum of its service if the parallelism has changed; of
+        a new shuffle, its reader's."""
         service, _, number = name.rpartition(".")
         sender, old = self._plan.services[service], self._before.tasks(service)
         if len(old) == sender.tasks:
@@ -206,8 +208,8 @@ class _Clock:
         return MIN_TIME
 
 
-def carried_input(plan: Plan, service: str, topic: str) -> TopicDefinition | None:
-    """The input of a service that takes what came from this topic. None: the code reads it no more."""
+def input_for(plan: Plan, service: str, topic: str) -> TopicDefinition | None:
+    """The input through which a service reads this topic now. None: the code no longer reads it."""
     definition = plan.services.get(service)
     if definition is None:
         return None

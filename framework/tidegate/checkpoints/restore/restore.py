@@ -1,16 +1,16 @@
-"""Restoring: a new run of an app begins where a savepoint was taken.
+"""Restore: a new run of an app starts from a savepoint.
 
-1. Nobody may work with the app; whoever calls this has seen to it.
-2. Fetch the savepoint, every file checked, and compare its schemas with the code's. What does not fit is refused here,
-   and nothing was changed.
-3. Choose the number of the run, higher than any before, and its parallelism. Remove what an attempt that failed has
-   left under that number.
-4. Create the run's topics. Load what was in flight, then the state, and last in each changelog a commit marker with the
-   positions. Nobody reads any of it yet: until here, the old run goes on if a worker starts.
-5. Write to the control topic that the run has begun. From here on it is the new run that goes on.
-6. Fence every transactional id of the run before, so that nobody of it can commit any more, and say that this is done.
-   After a crash between 5 and 6, the first worker does it.
-7. Remove what nobody needs: local stores, and the topics of runs before the last one.
+1. No worker of the app may run; the caller ensures that.
+2. Fetch the savepoint, verifying every file, and compare its schemas with the code's. An incompatible savepoint is
+   refused here, and nothing was changed.
+3. Choose the id of the run, higher than any before, and its parallelism. Remove the topics that a failed attempt has
+   left under that id.
+4. Create the run's topics. Load the in-flight records, then the state, and last in each changelog a commit marker with
+   the positions. No task reads them yet: until here, a worker that starts continues the old run.
+5. Append the new run to the control topic. From here on, a worker that starts continues the new run.
+6. Fence every transactional id of the old run, so that none of its tasks can commit any more, and record that in the
+   control topic. After a crash between 5 and 6, the first worker does it.
+7. Remove what is no longer needed: local stores, and the topics of the runs before the old one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidegate.checkpoints.restore.loader import Loaded, Loader
-from tidegate.checkpoints.restore.rescale import Before, chosen_parallelism, new_marker
+from tidegate.checkpoints.restore.loader import Loader, LoadStats
+from tidegate.checkpoints.restore.rescale import SavepointApp, chosen_parallelism, new_marker
 from tidegate.checkpoints.restore.start_positions import Start, check_starts, resolve_starts
-from tidegate.checkpoints.storage.contents import fetch_stores
 from tidegate.checkpoints.storage.manifest import TaskSnapshot
 from tidegate.checkpoints.storage.reader import CheckpointReader
+from tidegate.checkpoints.storage.savepoint_state import fetch_stores
 from tidegate.engine.commit.recovery import last_marker
 from tidegate.engine.formats.commit_marker import encode_marker
 from tidegate.engine.keyed_state.schema_migration import recorded_schemas
@@ -48,15 +48,15 @@ from tidegate.state.base import Store
 from tidegate.state.layout import MARKER, prefix_range
 from tidegate.time.clock import Clock
 
-__all__ = ("Restore", "RestoreOptions", "Restored", "Target", "Tell")
+__all__ = ("OnProgress", "Restore", "RestoreOptions", "RestoreResult", "Target")
 
 _LINEAGE: Final = 12
-"""Characters by which a lineage is known."""
+"""Characters of a lineage that identify it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The app that is to go on, as its code is now, and the log on which it will."""
+    """The app to restore, as its code is now, and its log."""
 
     app: str
     services: tuple[ServiceDefinition, ...]
@@ -69,49 +69,50 @@ class Target:
 @dataclass(frozen=True, kw_only=True)
 class RestoreOptions:
     partitions: Mapping[str | None, int] = field(default_factory=dict)
-    """How many tasks, by service; None: all others."""
+    """Tasks by service; the key None: all others."""
     starts: Mapping[str, Start] = field(default_factory=dict)
-    """Where to read topics from, whatever the savepoint says."""
+    """By topic: where to start reading, instead of at the savepoint's position."""
     allow_dropped: bool = False
-    """Leave out what the code has no more."""
+    """Leave out services and states that the code no longer has."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Restored:
+class RestoreResult:
     run: str
     before: str
     """The run that ended; empty: there was none."""
     parallelism: Mapping[str, int]
     changed: Mapping[str, int]
-    """Of these services, what it was."""
+    """The old parallelism of the services where it has changed."""
     same_log: bool
     dropped: list[str]
-    loaded: Loaded
+    loaded: LoadStats
 
 
-Tell = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and how much there is."""
+OnProgress = Callable[[str, int, int], None]
+"""Called with the phase, the amount done, and the total."""
 
 
 class Restore:
     def __init__(
-        self, reader: CheckpointReader, target: Target, options: RestoreOptions, scratch: Path, tell: Tell
+        self, reader: CheckpointReader, target: Target, options: RestoreOptions, scratch: Path, on_progress: OnProgress
     ) -> None:
-        """`scratch`: a directory for what is fetched; it is emptied in the end."""
+        """`scratch`: a directory for the downloaded stores; it is removed at the end."""
         self._reader, self._manifest = reader, reader.manifest
-        self._target, self._options, self._scratch, self._tell = target, options, scratch, tell
-        self._before = Before(reader.manifest, target.app)
+        self._target, self._options, self._scratch = target, options, scratch
+        self._on_progress = on_progress
+        self._before = SavepointApp(reader.manifest, target.app)
         self._stores: dict[str, Store] = {}
 
-    async def run(self) -> Restored:
+    async def run(self) -> RestoreResult:
         with ExitStack() as opened:
             opened.callback(shutil.rmtree, self._scratch, ignore_errors=True)
             await self._fetch(opened)
             current = await current_run(self._target.log, self._target.app)
-            known = await self._lineages(current)
+            lineages = await self._lineages(current)
             writer = await self._target.log.writer(f"{self._target.app}.restore")
             try:
-                return await self._restore(writer, current, known)
+                return await self._restore(writer, current, lineages)
             finally:
                 await writer.close()
 
@@ -120,11 +121,11 @@ class Restore:
         if self._manifest.key_groups != KEY_GROUPS:
             raise UsageError(f"{self._reader.where} has {self._manifest.key_groups} key groups, not {KEY_GROUPS}")
         self._stores = await fetch_stores(
-            self._reader, self._scratch, opened, lambda done, total: self._tell("fetching", done, total)
+            self._reader, self._scratch, opened, lambda done, total: self._on_progress("fetching", done, total)
         )
 
     def _check(self, plan: Plan) -> list[str]:
-        """SchemaError, DroppedStateError. Returns what is left out, in words."""
+        """Raises SchemaError, DroppedStateError. Returns descriptions of the services and states that are left out."""
         dropped = []
         for name, tasks in self._before.services.items():
             service = plan.services.get(name)
@@ -147,12 +148,12 @@ class Restore:
         return [state for state in recorded if state not in service.states]
 
     def _holds(self, task: TaskSnapshot, prefixes: Iterable[bytes] | None) -> bool:
-        """Whether a task has any entry of these, or any at all."""
+        """Whether a task has an entry with one of these prefixes; None: any entry."""
         store, tags = self._stores[task.task], prefixes or (b"\x02", b"\x03", b"\x05")
         return any(next(store.scan(*prefix_range(prefix)), None) is not None for prefix in tags)
 
     # -- steps 3 to 6 ------------------------------------------------------------------------------------------------
-    async def _restore(self, writer: Writer, current: Run, known: set[str]) -> Restored:
+    async def _restore(self, writer: Writer, current: Run, lineages: set[str]) -> RestoreResult:
         target = self._target
         run = Run(
             id=str(max(int(current.id), int(self._manifest.run)) + 1),
@@ -161,10 +162,10 @@ class Restore:
             ancestors=self._ancestors(current),
             fence=await self._transactional_ids(current),
             previous=current.id,
-            lineages=tuple(sorted(known)),
+            lineages=tuple(sorted(lineages)),
         )
-        same_log = any(task.lineage[:_LINEAGE] in known for task in self._manifest.tasks)
-        await self._remove(run)
+        same_log = any(task.lineage[:_LINEAGE] in lineages for task in self._manifest.tasks)
+        await self._remove_leftovers(run)
         plan = await self._plan(run)
         dropped = self._check(plan)
         check_starts(plan, self._options.starts, same_log=same_log)
@@ -180,8 +181,8 @@ class Restore:
         fault_point("restore.begun")
         await fence(target.log, plan.control, run, now)
         fault_point("restore.fenced")
-        await self._forget_older(current, run)
-        return Restored(
+        await self._delete_older_runs(current, run)
+        return RestoreResult(
             run=run.id,
             before=current.id if run.fence else "",
             parallelism={name: service.tasks for name, service in plan.services.items()},
@@ -207,10 +208,10 @@ class Restore:
         return Plan(target.app, target.services, target.topics, target.settings, existing, run, parallelism=chosen)
 
     async def _create(self, plan: Plan) -> None:
-        await self._target.log.create([*plan.specs, *(await asyncio.to_thread(self._carried, plan)).values()])
+        await self._target.log.create([*plan.specs, *(await asyncio.to_thread(self._in_flight_specs, plan)).values()])
 
-    def _carried(self, plan: Plan) -> dict[str, TopicSpec]:
-        """The topics for what was in flight: only those that hold something are made."""
+    def _in_flight_specs(self, plan: Plan) -> dict[str, TopicSpec]:
+        """In-flight topics are created only for inputs that have in-flight records."""
         loader = Loader(self._before, plan, _NoWriter(), self._target.clock, lambda _: None)
         found: dict[str, TopicSpec] = {}
         for name, tasks in self._before.services.items():
@@ -218,11 +219,11 @@ class Restore:
                 found |= loader.specs(name, self._reader.in_flight(task))
         return found
 
-    async def _load(self, plan: Plan, writer: Writer) -> Loaded:
+    async def _load(self, plan: Plan, writer: Writer) -> LoadStats:
         total = max(1, sum(store.approximate_entries() for store in self._stores.values()))
         loader = Loader(
             self._before, plan, writer, self._target.clock,
-            lambda loaded: self._tell("loading", min(total, loaded.entries), total),
+            lambda stats: self._on_progress("loading", min(total, stats.entries), total),
         )  # fmt: skip
         for name, tasks in self._before.services.items():
             service = plan.services.get(name)
@@ -232,14 +233,14 @@ class Restore:
                 await loader.load_in_flight(name, self._reader.in_flight(task))
                 await loader.load_task(service, task.number, self._stores[task.task])
                 fault_point("restore.loading")
-            await loader.load_operators(service, [self._stores[task.task] for task in tasks])
+            await loader.load_operator_state(service, [self._stores[task.task] for task in tasks])
         await loader.flush()
-        self._tell("loading", total, total)
-        return loader.loaded
+        self._on_progress("loading", total, total)
+        return loader.stats
 
-    # -- what there was ----------------------------------------------------------------------------------------------
+    # -- the old run -------------------------------------------------------------------------------------------------
     async def _changelogs(self, run: Run) -> dict[str, int]:
-        """The services that have a changelog in this run, and its partitions."""
+        """The partition counts of a run's changelogs, by service."""
         stem, end = run.name(self._target.app, ""), ".changelog"
         existing = await self._target.log.topics()
         return {
@@ -255,7 +256,8 @@ class Restore:
         return (*ids, f"{app}.leader") if ids else ()
 
     async def _lineages(self, run: Run) -> set[str]:
-        """Of all changelogs that this log has, or had in earlier runs: whoever knows them was here."""
+        """The lineages of all changelogs that this log has, or had in earlier runs: a savepoint with one of them was
+        taken on this log."""
         log, app = self._target.log, self._target.app
         stems = (f"{app}.", f"{self._manifest.app}.")
         topics = [
@@ -276,43 +278,44 @@ class Restore:
             await reader.close()
         return known
 
-    async def _remove(self, run: Run) -> None:
-        """What an earlier attempt has left."""
+    async def _remove_leftovers(self, run: Run) -> None:
+        """Step 3: topics that a failed attempt has left under this run's id."""
         stem = run.name(self._target.app, "")
-        left = [name for name in await self._target.log.topics() if name.startswith(stem)]
-        if left:
-            await self._target.log.delete(left)
+        leftovers = [name for name in await self._target.log.topics() if name.startswith(stem)]
+        if leftovers:
+            await self._target.log.delete(leftovers)
 
     # -- step 7 ------------------------------------------------------------------------------------------------------
-    async def _forget_older(self, last: Run, run: Run) -> None:
-        """Topics of all runs but this one and the last."""
+    async def _delete_older_runs(self, last: Run, run: Run) -> None:
+        """Deletes the topics of all runs except this one and the last."""
         app = self._target.app
         named = re.compile(rf"{re.escape(app)}\.run-(\d+)\.")
         kept = {run.id, last.id}
         existing = await self._target.log.topics()
-        gone = [name for name in existing if (found := named.match(name)) and found[1] not in kept]
+        obsolete = [name for name in existing if (found := named.match(name)) and found[1] not in kept]
         if last.id != "1":
-            gone += [name for name in existing if _of_the_first(app, name, existing)]
-        if gone:
-            await self._target.log.delete(gone)
+            obsolete += [name for name in existing if _belongs_to_first_run(app, name, existing)]
+        if obsolete:
+            await self._target.log.delete(obsolete)
 
 
 _NUMBERED: Final = re.compile(r"run-\d+\.")
 
 
-def _of_the_first(app: str, name: str, existing: Mapping[str, TopicSpec]) -> bool:
-    """Whether a topic was made for the first run of this app, and not of one whose name only begins alike."""
+def _belongs_to_first_run(app: str, name: str, existing: Mapping[str, TopicSpec]) -> bool:
+    """Whether a topic belongs to the first run of this app, whose topics have no run id in their names. Topics of
+    another app whose name starts with this app's do not."""
     others = tuple(
         other.removesuffix("control")
         for other in existing
         if other.startswith(f"{app}.") and other.endswith(".control") and other != f"{app}.control"
     )
-    made = name.startswith(f"{app}.") and name.endswith((".changelog", ".by-key", ".in-flight"))
-    return made and not name.startswith(others) and not _NUMBERED.match(name.removeprefix(f"{app}."))
+    internal = name.startswith(f"{app}.") and name.endswith((".changelog", ".by-key", ".in-flight"))
+    return internal and not name.startswith(others) and not _NUMBERED.match(name.removeprefix(f"{app}."))
 
 
 class _NoWriter:
-    """For a loader that only looks."""
+    """For a loader that only determines topics."""
 
     async def append(self, *_: object) -> Mapping[TopicPartition, int]:
         raise NotImplementedError

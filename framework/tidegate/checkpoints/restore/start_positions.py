@@ -1,8 +1,8 @@
-"""Where a run begins to read public topics, when a savepoint's positions mean nothing or are not wanted.
+"""Start positions of public topics, where the savepoint's positions are not valid or are overridden.
 
 Offsets belong to one log. On another one, each topic that is written from outside needs an explicit start: `earliest`,
-`latest`, or a time. Topics that the app's own services write are read from their ends there: what was on its way is
-part of the savepoint, and what comes later is sent by the new run.
+`latest`, or a time. Topics that the app's own services write are read from their ends: in-flight records are part of
+the savepoint, and later records are sent by the new run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidegate.logs.base import Log, TopicPartition
 __all__ = ("Start", "check_starts", "parse_starts", "resolve_starts")
 
 Start = Literal["earliest", "latest"] | int
-"""An int is a time, in milliseconds."""
+"""An int is a time in milliseconds."""
 
-_SECONDS: Final = 10**11
-"""A number below this is in seconds: in milliseconds it would be in 1973."""
+_SECONDS_LIMIT: Final = 10**11
+"""A number below this is in seconds: as milliseconds it would be before 1974."""
 
 
 def parse_starts(given: Iterable[str]) -> dict[str, Start]:
-    """From `TOPIC=earliest|latest|TIME`."""
+    """Parses `TOPIC=earliest|latest|TIME`."""
     starts: dict[str, Start] = {}
     for text in given:
         topic, separator, where = text.partition("=")
@@ -40,7 +40,7 @@ def parse_starts(given: Iterable[str]) -> dict[str, Start]:
 
 def _time(text: str, where: str) -> int:
     if where.isdecimal():
-        return int(where) * (1000 if int(where) < _SECONDS else 1)
+        return int(where) * (1000 if int(where) < _SECONDS_LIMIT else 1)
     try:
         moment = datetime.fromisoformat(where)
     except ValueError:
@@ -53,7 +53,7 @@ def _time(text: str, where: str) -> int:
 
 
 def check_starts(plan: Plan, starts: Mapping[str, Start], *, same_log: bool) -> None:
-    """UsageError names the topics that need a start; UnknownNameError those that nobody reads."""
+    """UsageError: names the topics that need a start. UnknownNameError: a topic that no service reads."""
     public = {source.topic for source in _public(plan)}
     outside = {topic for task in plan.tasks for topic in task.outside}
     for topic in starts:
@@ -61,7 +61,7 @@ def check_starts(plan: Plan, starts: Mapping[str, Start], *, same_log: bool) -> 
             raise UnknownNameError("topic that a service reads", topic, public)
     if missing := sorted(outside - starts.keys()) if not same_log else []:
         raise UsageError(
-            f"the savepoint was taken on another log, where other offsets held. Say where to begin to read: "
+            f"the savepoint was taken on another log, so its offsets are not valid here. Say where to start: "
             f"{' '.join(f'--start {topic}=earliest' for topic in missing)} (or latest, or a time)"
         )
 
@@ -73,7 +73,7 @@ def _public(plan: Plan) -> set[TopicPartition]:
 async def resolve_starts(
     plan: Plan, log: Log, starts: Mapping[str, Start], *, same_log: bool
 ) -> dict[TopicPartition, InputMark]:
-    """The positions that are not the savepoint's."""
+    """The positions that replace the savepoint's."""
     chosen = {source for source in _public(plan) if source.topic in starts or not same_log}
     first, last = await log.start_offsets(chosen), await log.end_offsets(chosen)
     return {
@@ -97,7 +97,7 @@ async def _position(
 
 
 async def _first_at(log: Log, source: TopicPartition, time: int, start: int, end: int) -> int:
-    """The first record of this time or later. Timestamps need not be in order, so all before it are looked at."""
+    """The offset of the first record of this time or later. Timestamps may be out of order, so this is a scan."""
     reader = log.reader()
     try:
         reader.assign({source: start})

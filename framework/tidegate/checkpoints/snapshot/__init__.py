@@ -1,1 +1,1 @@
-"""The snapshot of one task, and the records in flight at its cut."""
+"""The snapshot of one task, and the in-flight records at its cut."""

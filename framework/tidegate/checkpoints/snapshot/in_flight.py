@@ -1,8 +1,8 @@
-"""In flight at a cut: the records that were sent before the sender's cut and not handled before the receiver's.
+"""In-flight records of a cut: sent before the sender's cut, and not processed before the receiver's.
 
-They are in the log, between the receiver's position and the sender's last offset: those of an epoch below the cut's.
-What the receiver had taken up and not finished belongs to them, too. Of outside topics nothing is copied: positions are
-enough.
+They are in the log, between the receiver's position and the sender's last offset, with an epoch below the cut's.
+Records whose handlers had started and not finished at the receiver's cut belong to them, too. For outside topics the
+positions are enough: nothing is copied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ("in_flight", "sent_before")
 
 
 def sent_before(tasks: Iterable[TaskSnapshot]) -> dict[TopicPartition, int]:
-    """Per partition, where the last record ends that any task had sent before its cut."""
+    """By partition, the position after the last record that any task had sent before its cut."""
     ends: dict[TopicPartition, int] = {}
     for task in tasks:
         for name, position in task.sent.items():
@@ -35,8 +35,8 @@ def sent_before(tasks: Iterable[TaskSnapshot]) -> dict[TopicPartition, int]:
 async def in_flight(
     log: Log, plan: TaskPlan, snapshot: TaskSnapshot, app: str, epoch: int, ends: Mapping[TopicPartition, int]
 ) -> list[InFlightRecord]:
-    """What was on its way to a task, in the order in which it is to be handled: what an earlier cut has left to it
-    first, then each partition in its own order."""
+    """The in-flight records of a task in the order of processing: first those carried over from an earlier savepoint,
+    then each partition by offset."""
     prefix = f"{app}|{plan.run.id}|".encode()
     found: list[InFlightRecord] = []
     for topic, source in sorted(plan.sources, key=lambda item: not item[0].carried):
@@ -44,35 +44,36 @@ async def in_flight(
             continue
         mark = snapshot.marker.inputs.get(source_name(source), InputMark(position=0))
         end = (await log.end_offsets([source]))[source] if topic.carried else ends.get(source, 0)
-        named = _origin(plan, app, topic, source)
+        origin = _origin(plan, app, topic, source)
         first = (await log.start_offsets([source]))[source]
         if topic.internal:
-            _check_kept(source, first, mark, end)
+            _check_not_trimmed(source, first, mark, end)
         for record in await _read(log, source, first, mark, end):
             sent_in = 0 if topic.carried else epoch_of(record.headers, prefix)
             if sent_in is not None and sent_in < epoch:
-                found.append(in_flight_record(named, record))
+                found.append(in_flight_record(origin, record))
     return found
 
 
 def _origin(plan: TaskPlan, app: str, topic: TopicDefinition, source: TopicPartition) -> TopicPartition:
-    """What an earlier cut has left came from another input of the service, and is said to come from there."""
+    """The input that a record belongs to: for one carried over from an earlier savepoint, the input it came from."""
     if not topic.carried:
         return source
     for other in plan.definition.topics:
         if in_flight_topic(app, plan.run, plan.definition.name, other.name) == topic.name:
             return TopicPartition(other.name, source.partition)
-    raise CheckpointError(f"{plan.id} reads {topic.name}, and no input that it could have come from")
+    raise CheckpointError(f"{plan.id} reads {topic.name}, which belongs to none of its inputs")
 
 
-def _check_kept(source: TopicPartition, first: int, mark: InputMark, end: int) -> None:
-    """Nobody but the leader removes what is in internal topics, and none while a checkpoint is under way."""
+def _check_not_trimmed(source: TopicPartition, first: int, mark: InputMark, end: int) -> None:
+    """Only the leader trims internal topics, and not while a checkpoint is under way."""
     if mark.resume_at < min(first, end):
-        raise CheckpointError(f"{source} begins at {first}, and what was in flight begins at {mark.resume_at}")
+        raise CheckpointError(f"{source} begins at {first}, but its in-flight records begin at {mark.resume_at}")
 
 
 async def _read(log: Log, source: TopicPartition, first: int, mark: InputMark, end: int) -> list[LogRecord]:
-    """Those that are not done: from the position on, and before it what was unfinished. `first`: its log's start."""
+    """The records that are not processed: from the position on, and the unfinished ones below it. `first`: the start
+    of the partition's log."""
     start = max(mark.resume_at, first)
     if start >= end:
         return []

@@ -1,4 +1,4 @@
-"""Work in threads, which cannot be cancelled."""
+"""Blocking work in threads, which cannot be cancelled."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
-__all__ = ("Threads", "to_its_end")
+__all__ = ("StorageThreads", "run_to_completion")
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-async def to_its_end(work: Awaitable[None]) -> None:
-    """Whoever is cancelled meanwhile, be it more than once, waits until the thread is done with the store and its
-    files."""
+async def run_to_completion(work: Awaitable[None]) -> None:
+    """Await the work even if the caller is cancelled meanwhile, also repeatedly; then raise the CancelledError. The
+    caller must not release files that the thread still uses."""
     future = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
@@ -27,40 +27,41 @@ async def to_its_end(work: Awaitable[None]) -> None:
     if cancelled is None:
         return future.result()
     if not future.cancelled():
-        future.exception()  # nobody asks for it
+        future.exception()  # retrieve it, or asyncio logs it as never retrieved
     raise cancelled
 
 
-class Threads:
-    """For calls of a storage, which may hang rather than fail: whoever waits for one may leave it to itself.
+class StorageThreads:
+    """Threads for calls of a storage, which may hang rather than fail: a caller may abandon its call.
 
-    They are not asyncio's: a few that hang would hold up everything else that needs one, and the end of the process."""
+    These are daemon threads outside asyncio's executor: hanging calls would block the executor's other users, and the
+    end of the process."""
 
-    def __init__(self, most: int) -> None:
-        """`most`: how many at the same time, those included that nobody waits for any more."""
-        self._free = asyncio.Semaphore(most)
+    def __init__(self, limit: int) -> None:
+        """`limit`: concurrent calls, abandoned ones included."""
+        self._free = asyncio.Semaphore(limit)
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.shield(await self.start(work, *args, **kwargs))
 
     async def start(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-        """When there is room for it."""
+        """Waits until a thread is free, then returns the future of the started call."""
         await self._free.acquire()
-        future = _in_a_thread(lambda: work(*args, **kwargs))
-        future.add_done_callback(self._over)
+        future = _start_thread(lambda: work(*args, **kwargs))
+        future.add_done_callback(self._finished)
         return future
 
-    def _over(self, future: asyncio.Future[T]) -> None:
+    def _finished(self, future: asyncio.Future[T]) -> None:
         self._free.release()
         if not future.cancelled():
-            future.exception()  # whoever waits is told
+            future.exception()  # retrieve it: an abandoned call has no caller to do so
 
 
-def _in_a_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+def _start_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def tell(outcome: T | BaseException, *, failed: bool) -> None:
+    def settle(outcome: T | BaseException, *, failed: bool) -> None:
         if not future.done():
             future.set_exception(outcome) if failed else future.set_result(outcome)  # type: ignore[arg-type]
 
@@ -71,8 +72,8 @@ def _in_a_thread(work: Callable[[], T]) -> asyncio.Future[T]:
             outcome = work()
         except BaseException as error:
             outcome, failed = error, True
-        with suppress(RuntimeError):  # the loop is closed: nobody is there to hear of it
-            loop.call_soon_threadsafe(lambda: tell(outcome, failed=failed))
+        with suppress(RuntimeError):  # the loop is closed, and with it every caller gone
+            loop.call_soon_threadsafe(lambda: settle(outcome, failed=failed))
 
     threading.Thread(target=run, name="tidegate-storage", daemon=True).start()
     return future

@@ -1,1 +1,1 @@
-"""What a checkpoint consists of, and where it is kept."""
+"""The storage of checkpoints and savepoints: manifest, files, reading, writing, comparing, exporting."""

@@ -1,14 +1,14 @@
-"""Where checkpoints are kept: a tree of files behind fsspec, on disk or in an object store.
+"""The storage of checkpoints: a tree of files behind fsspec, on disk or in an object store.
 
-    URL/APP/checkpoints/00000042/manifest.json              put last, in one put: then the checkpoint is complete
-    URL/APP/checkpoints/00000042/files/matchmaker.0/…       what was uploaded for it first; later ones may share it
-    URL/APP/savepoints/NAME/manifest.json                   the same, but nothing in it is shared or deleted by itself
+    URL/APP/checkpoints/00000042/manifest.json              put last, atomically: then the checkpoint is complete
+    URL/APP/checkpoints/00000042/files/matchmaker.0/…       files uploaded for it; later checkpoints may share them
+    URL/APP/savepoints/NAME/manifest.json                   the same, but nothing is shared, or deleted by retention
     URL/APP/savepoints/NAME/42/matchmaker.0/…
 
-Who deletes what. A file is uploaded for one checkpoint, into its folder. A later checkpoint shares it only if the
-newest complete one of that time does. So a file that is not in the newest complete checkpoint, nor in any other that
-is kept, is in no checkpoint that is being made either, and never will be in one: it can be deleted, even by a leader
-that does not know yet that it no longer leads.
+When a file can be deleted: a file is uploaded for one checkpoint, into its folder. A later checkpoint shares it only if
+the newest complete checkpoint of that time does. So a file that is neither in the newest complete checkpoint nor in any
+other retained one is in no checkpoint under way, and will never be in one: it can be deleted, even by a leader that was
+fenced and does not know it yet.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _BLOCK: Final = 1 << 20
 
 
 def check_name(name: str) -> str:
-    """A savepoint's name is a folder's, and no number: those are checkpoints'."""
+    """A savepoint's name is the name of a folder. A number would be the id of a checkpoint."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} cannot be the name of a savepoint: use letters, digits, '.', '_' and '-', up to 100, "
-            f"and not digits alone"
+            f"{name!r} cannot be the name of a savepoint: use letters, digits, '.', '_' and '-', at most 100 "
+            f"characters, and not digits alone"
         )
     return name
 
@@ -57,7 +57,7 @@ def digest_of(path: Path) -> str:
 
 
 class Folder:
-    """A folder in some storage. Every method takes its time: call it in a thread."""
+    """A folder in a storage. All methods block: call them in a thread."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -68,14 +68,14 @@ class Folder:
         return posixpath.normpath(posixpath.join(self.root, path))
 
     def where(self, path: str) -> str:
-        """For people."""
+        """The full location of a path, for messages."""
         if self._local:
             return posixpath.normpath(posixpath.join(self.url.removeprefix("file://"), path))
         return f"{self.url.partition('://')[0]}://{self.under(path)}"
 
     # -- reading -----------------------------------------------------------------------------------------------------
     def names(self, path: str = "") -> list[str]:
-        """What is in a folder, sorted; nothing if there is none."""
+        """The names in a folder, sorted; empty if the folder does not exist."""
         with self._errors():
             self._fs.invalidate_cache()
             try:
@@ -99,8 +99,8 @@ class Folder:
             self._fs.invalidate_cache()
             return bool(self._fs.isfile(self.under(path)))
 
-    def stamp_of(self, path: str) -> str | None:
-        """What tells a file from another one that takes its place, without reading it. None: it is not there."""
+    def fingerprint_of(self, path: str) -> str | None:
+        """Changes when the file is replaced; computed without reading it. None: there is no such file."""
         with self._errors():
             self._fs.invalidate_cache()
             try:
@@ -109,7 +109,7 @@ class Folder:
                 return None
 
     def get(self, path: str) -> bytes:
-        """CheckpointNotFoundError: it is not there."""
+        """CheckpointNotFoundError: there is no such file."""
         with self._errors():
             try:
                 return bytes(self._fs.cat_file(self.under(path)))
@@ -117,12 +117,13 @@ class Folder:
                 raise CheckpointNotFoundError(self.where(path)) from None
 
     def fetch(self, file: FileRef, folder: str, target: Path) -> None:
-        """Download a file of the checkpoint in this folder. CheckpointDamagedError: it is not what was uploaded."""
+        """Download a file of the checkpoint in this folder. CheckpointDamagedError: it is missing, or differs from what
+        was uploaded."""
         path = posixpath.join(folder, file.path)
         digest, size = hashlib.sha256(), 0
         with self._errors():
             try:
-                with self._fs.open(self.under(path), "rb") as source, _Local(target) as local:
+                with self._fs.open(self.under(path), "rb") as source, _LocalFile(target) as local:
                     while block := source.read(_BLOCK):
                         digest.update(block)
                         size += len(block)
@@ -132,7 +133,7 @@ class Folder:
         _verify(self.where(path), file, size, digest.hexdigest())
 
     def read(self, file: FileRef, folder: str) -> bytes:
-        """The same, in memory."""
+        """Like `fetch`, into memory."""
         path = posixpath.join(folder, file.path)
         try:
             raw = self.get(path)
@@ -143,7 +144,7 @@ class Folder:
 
     # -- writing -----------------------------------------------------------------------------------------------------
     def put(self, path: str, raw: bytes) -> None:
-        """In one piece: nobody ever sees a part of it."""
+        """Atomic: a reader sees the whole file or none."""
         with self._errors():
             if not self._local:
                 self._fs.pipe_file(self.under(path), raw)
@@ -164,7 +165,7 @@ class Folder:
             self._fs.put_file(str(local), self.under(path))
 
     def delete(self, path: str) -> None:
-        """A file; nothing happens if it is not there."""
+        """Deletes a file, if it exists."""
         with self._errors(), suppress(FileNotFoundError):
             self._fs.rm_file(self.under(path))
 
@@ -174,13 +175,13 @@ class Folder:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What storage raises is as varied as storage is: an OSError, or a library's own."""
+        """fsspec's filesystems raise OSErrors, and errors of their own libraries."""
         try:
             yield
         except (CheckpointDamagedError, CheckpointNotFoundError, CheckpointStorageError, FileNotFoundError):
             raise
         except StorageFullError:
-            raise  # on this machine
+            raise  # the local disk is full, not the storage
         except Exception as error:
             raise CheckpointStorageError(self.url, error) from error
 
@@ -198,26 +199,26 @@ class CheckpointStorage(Folder):
         return f"{_CHECKPOINTS}/{epoch:08d}" if name is None else f"{_SAVEPOINTS}/{check_name(name)}"
 
     def epochs(self) -> list[int]:
-        """The numbers of the folders of checkpoints, complete or not, newest first."""
+        """The epochs that have a checkpoint folder, complete or not, newest first."""
         return sorted((int(name) for name in self.names(_CHECKPOINTS) if name.isdecimal()), reverse=True)
 
     def checkpoints(self) -> list[int]:
-        """The numbers of the complete checkpoints, newest first."""
+        """The epochs of the complete checkpoints, newest first."""
         return [epoch for epoch in self.epochs() if self.exists(f"{self.folder_of(epoch)}/{MANIFEST}")]
 
-    def drafts(self) -> list[str]:
-        """The names of the folders of savepoints, complete or not."""
+    def savepoint_folders(self) -> list[str]:
+        """The names of savepoint folders, complete or not."""
         return [name for name in self.names(_SAVEPOINTS) if _NAME.fullmatch(name)]
 
     def savepoints(self) -> list[str]:
-        return [name for name in self.drafts() if self.exists(f"{_SAVEPOINTS}/{name}/{MANIFEST}")]
+        return [name for name in self.savepoint_folders() if self.exists(f"{_SAVEPOINTS}/{name}/{MANIFEST}")]
 
-    def stamp(self, id_: str | int) -> str | None:
-        """Of the manifest: it is another one when that is. None: it is not there."""
-        return self.stamp_of(f"{self._folder(id_)}/{MANIFEST}")
+    def fingerprint(self, id_: str | int) -> str | None:
+        """The fingerprint of a manifest: changes when the checkpoint is replaced. None: there is none."""
+        return self.fingerprint_of(f"{self._folder(id_)}/{MANIFEST}")
 
     def manifest(self, id_: str | int) -> Manifest:
-        """Of a checkpoint, by its number, or a savepoint, by its name."""
+        """The manifest of a checkpoint, by its epoch, or of a savepoint, by its name."""
         return self.manifest_in(self._folder(id_))
 
     def _folder(self, id_: str | int) -> str:
@@ -228,7 +229,7 @@ class CheckpointStorage(Folder):
         return decode_manifest(self.get(path), self.where(path))
 
     def missing(self, epoch: int) -> list[str]:
-        """The files of a complete checkpoint that are gone; if it cannot be read, its manifest."""
+        """The missing files of a complete checkpoint; its manifest, if that cannot be read."""
         folder = self.folder_of(epoch)
         try:
             paths = self.manifest_in(folder).paths
@@ -241,11 +242,11 @@ class CheckpointStorage(Folder):
 
     # -- changing ----------------------------------------------------------------------------------------------------
     def put_manifest(self, manifest: Manifest) -> None:
-        """Then the checkpoint is complete."""
+        """Completes the checkpoint."""
         self.put(f"{self.folder_of_manifest(manifest)}/{MANIFEST}", encode_manifest(manifest))
 
     def delete_savepoint(self, name: str) -> None:
-        """The manifest first: half a savepoint is none."""
+        """Deletes the manifest first: without it the savepoint is incomplete, whatever happens next."""
         folder = self.folder_of(0, name)
         if not self.exists(f"{folder}/{MANIFEST}"):
             raise CheckpointNotFoundError(self.where(folder))
@@ -253,8 +254,8 @@ class CheckpointStorage(Folder):
         self.delete_folder(folder)
 
     def retain(self, keep: int) -> list[int]:
-        """Delete all complete checkpoints but the newest `keep`, and whatever no checkpoint refers to. What belongs to
-        checkpoints after the newest complete one is left alone: one may be under way. Returns those deleted."""
+        """Delete all complete checkpoints except the newest `keep`, and files that no checkpoint refers to. Folders of
+        epochs after the newest complete checkpoint stay: one may be under way. Returns the deleted epochs."""
         complete = self.checkpoints()
         for epoch in complete[keep:]:
             self.delete(f"{self.folder_of(epoch)}/{MANIFEST}")
@@ -263,7 +264,7 @@ class CheckpointStorage(Folder):
         return complete[keep:]
 
     def sweep(self, before: int) -> None:
-        """Delete what no complete checkpoint refers to. `before`: all below this number are complete, or given up."""
+        """Delete files that no complete checkpoint refers to. `before`: all epochs below are complete or aborted."""
         kept = self.checkpoints()
         folders = {epoch: self.folder_of(epoch) for epoch in kept}
         try:
@@ -271,7 +272,7 @@ class CheckpointStorage(Folder):
                 *(self._referred(folder, self.manifest_in(folder).paths) for folder in folders.values())
             )
         except CheckpointDamagedError:
-            return  # what it refers to is not known: nothing can be deleted before it is itself
+            return  # the files that it refers to are unknown, so none can be deleted until it is deleted itself
         for epoch in self.epochs():
             if epoch >= before or epoch in folders:
                 continue
@@ -283,26 +284,26 @@ class CheckpointStorage(Folder):
                 self.delete_folder(self.folder_of(epoch))
 
     def sweep_savepoint(self, name: str, epoch: int) -> None:
-        """Delete what was uploaded for a savepoint that was given up in this epoch."""
+        """Delete the files of a savepoint that was aborted in this epoch."""
         folder = self.folder_of(epoch, name)
         if not self.exists(f"{folder}/{MANIFEST}"):
             self.delete_folder(f"{folder}/{epoch}")
 
     @staticmethod
     def _referred(folder: str, paths: Iterable[str]) -> set[str]:
-        """Files that a manifest in this folder names, as `files` does."""
+        """The files that a manifest in this folder refers to, as paths like those of `files`."""
         return {posixpath.normpath(posixpath.join(folder, path)) for path in paths}
 
 
 def locate(uri: str) -> tuple[Folder, str]:
-    """The folder of a checkpoint or savepoint that is named by where it lies, with its manifest or without."""
+    """The parent folder and the name of a checkpoint or savepoint, from its location with or without its manifest."""
     folder = uri.rstrip("/").removesuffix(f"/{MANIFEST}")
     parent, _, name = folder.rpartition("/")
     return Folder(parent), name
 
 
-class _Local:
-    """A file on this machine. StorageFullError: there is no room here; that is not the storage's fault."""
+class _LocalFile:
+    """A file on the local disk. Raises StorageFullError for that disk, apart from errors of the storage."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -332,14 +333,14 @@ def _verify(where: str, file: FileRef, size: int, sha256: str) -> None:
 
 
 def _open(url: str) -> tuple[Any, str]:
-    import fsspec  # slow to load, and not needed by those who take no checkpoints
+    import fsspec  # slow to import, and needed only for checkpoints
 
     try:
         filesystem, root = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise CheckpointStorageError(url, f"{error}. For S3: pip install 'tidegate[s3]'") from error
     except ValueError as error:
-        raise UsageError(f"{url!r} is no place for checkpoints: {error}") from error
+        raise UsageError(f"{url!r} cannot be used as checkpoint storage: {error}") from error
     return filesystem, str(root).rstrip("/")
 
 

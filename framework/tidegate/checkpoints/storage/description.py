@@ -1,4 +1,4 @@
-"""What a manifest says about the app itself."""
+"""The description of the app in a manifest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ("describe", "describe_states")
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """The fields of a manifest that come from the plan: topics, parallelism, and the schemas of states."""
+    """The fields of a manifest that come from the plan: topics, parallelism, state schemas."""
     topics = plan.topics
     outside = {topic for task in plan.tasks for topic in task.outside}
     return {
@@ -27,5 +27,5 @@ def describe(plan: Plan) -> dict[str, Any]:
 
 
 def describe_states(service: ServiceDefinition) -> dict[str, dict[str, Any]]:
-    """The schema of each of its states, as a manifest has it: whoever reads the savepoint needs no code of the app."""
+    """The schema of each state, as a manifest contains it: reading a savepoint does not need the app's code."""
     return {name: msgspec.to_builtins(schema_of(state)) for name, state in service.states.items()}

@@ -1,51 +1,51 @@
-"""What has changed from one savepoint to another: which keys were added, removed or changed, state by state."""
+"""The difference between two savepoints: keys added, removed and changed, state by state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from tidegate.checkpoints.storage.contents import Contents, Stored
+from tidegate.checkpoints.storage.savepoint_state import SavepointState, StateEntry
 from tidegate.keys import key_group
 
 __all__ = ("Difference", "StateDifference", "differences", "differing_states")
 
 Change = Literal["added", "removed", "changed"]
-Keyed = tuple[bytes, list[Stored]]
+Keyed = tuple[bytes, list[StateEntry]]
 
 
 class Difference(NamedTuple):
     key: bytes
     change: Change
-    before: list[Stored]
-    after: list[Stored]
+    before: list[StateEntry]
+    after: list[StateEntry]
 
 
 class StateDifference(NamedTuple):
     service: str
     state: str
-    there: Literal["both", "before", "after"]
-    """A state may be in one of them only."""
+    present_in: Literal["both", "before", "after"]
+    """A state may be in only one of the savepoints."""
 
 
-def differing_states(before: Contents, after: Contents) -> Iterator[StateDifference]:
-    """Every state of either."""
+def differing_states(before: SavepointState, after: SavepointState) -> Iterator[StateDifference]:
+    """Every state that one of the savepoints has."""
     for service in sorted({*before.services, *after.services}):
         old = before.schemas(service) if service in before.services else {}
         new = after.schemas(service) if service in after.services else {}
         for state in sorted({*old, *new}):
-            there: Literal["both", "before", "after"] = "both"
+            present_in: Literal["both", "before", "after"] = "both"
             if state not in new:
-                there = "before"
+                present_in = "before"
             elif state not in old:
-                there = "after"
-            yield StateDifference(service, state, there)
+                present_in = "after"
+            yield StateDifference(service, state, present_in)
 
 
-def differences(before: Contents, after: Contents, what: StateDifference) -> Iterator[Difference | None]:
-    """Key by key, in their order; None for each that is the same. Both are read once, and nothing is kept."""
-    olds = before.keys(what.service, what.state) if what.there != "after" else iter(())
-    news = after.keys(what.service, what.state) if what.there != "before" else iter(())
+def differences(before: SavepointState, after: SavepointState, what: StateDifference) -> Iterator[Difference | None]:
+    """One item per key, in the order of the stores; None for an unchanged key. Streams both savepoints once."""
+    olds = before.keys(what.service, what.state) if what.present_in != "after" else iter(())
+    news = after.keys(what.service, what.state) if what.present_in != "before" else iter(())
     old, new = next(olds, None), next(news, None)
     while old is not None or new is not None:
         if new is None or (old is not None and _order(old) < _order(new)):
@@ -61,5 +61,5 @@ def differences(before: Contents, after: Contents, what: StateDifference) -> Ite
 
 
 def _order(keyed: Keyed) -> tuple[int, bytes]:
-    """As the stores have it."""
+    """The order of the stores' keys."""
     return key_group(keyed[0]), keyed[0].replace(b"\x00", b"\x00\xff") + b"\x00\x00"

@@ -1,4 +1,4 @@
-"""The file of records that were on their way to a task at the cut: msgpack frames, each after its length."""
+"""The file format of a task's in-flight records: msgpack frames, each prefixed with its length."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class InFlightRecord(Struct, frozen=True, array_like=True):
-    """A record, and where it lay. It is a LogRecord."""
+    """A record with its topic, partition and offset. Satisfies LogRecord."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ def encode_in_flight(records: Iterable[InFlightRecord]) -> bytes:
 
 
 def decode_in_flight(raw: bytes, where: str) -> Iterator[InFlightRecord]:
-    """In the order in which they are to be handled: by input partition and offset."""
+    """In the order of processing: by input partition and offset."""
     at = 0
     try:
         while at < len(raw):

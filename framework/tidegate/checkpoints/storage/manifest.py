@@ -1,12 +1,12 @@
-"""What a checkpoint says about itself: the format that is kept, and that must still be read by later versions.
+"""The manifest of a checkpoint: a format that later versions must still read.
 
 A checkpoint is a folder with a `manifest.json` and files. Paths in a manifest are relative to its folder, with `/`.
-Those of a checkpoint may lead into the folders of older checkpoints, whose files it shares; a savepoint's never leave
-its own folder, so that it can be copied elsewhere as it is.
+Those of a checkpoint may point into the folders of older checkpoints, whose files it shares; those of a savepoint stay
+in its own folder, so that it can be copied as it is.
 
     {"format": 1, "sha256": "…of the manifest's bytes…", "manifest": {…}}
 
-A checkpoint without a manifest is not complete, and never was.
+A checkpoint without a manifest is incomplete.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ FORMAT: Final = 1
 
 
 class FileRef(Struct, frozen=True, kw_only=True):
-    """A file of a checkpoint, and how to tell that it is whole."""
+    """A file of a checkpoint, with size and digest to verify it."""
 
     name: str
-    """What it is called in the store's directory."""
+    """Its name in the store's directory."""
     path: str
-    """Where it is, relative to the manifest's folder."""
+    """Relative to the manifest's folder."""
     size: int
     sha256: str
 
 
 class TaskSnapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One task at the cut: its state, its positions, and what was on the way to it."""
+    """One task at the cut: its state, its positions, and its in-flight records."""
 
     service: str
     number: int
     marker: CommitMarker
-    """Of the commit whose state this is: input positions with what was unfinished, watermarks, epoch, run, lineage."""
+    """The marker of the snapshot's commit: positions, unfinished offsets, watermarks, epoch, run, lineage."""
     lineage: str
     offset: int
-    """Where in the changelog a replay on top of this goes on."""
+    """The changelog position from which a recovery on top of this snapshot replays."""
     written_ms: int
-    """When that commit was made."""
+    """The time of the snapshot's commit."""
     store: Literal["rocksdb", "memory"]
     files: list[FileRef]
-    """The store's directory."""
+    """The files of the store."""
     sent: dict[str, int] = {}
-    """By `topic:partition` of its outputs, the position after the last record that it had sent before the cut."""
+    """By output `topic:partition`, the position after the last record that it had sent before the cut."""
     in_flight: FileRef | None = None
-    """The records that were sent before the cut and not handled before it. None: there were none."""
+    """The records that were sent to the task before the cut and not processed before it. None: there were none."""
     in_flight_records: int = 0
 
     @property
@@ -80,7 +80,7 @@ class TaskSnapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def size(self) -> int:
-        """Bytes, those of shared files included."""
+        """Bytes, including shared files."""
         return sum(file.size for file in self.every_file)
 
     @property
@@ -89,35 +89,35 @@ class TaskSnapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole checkpoint, or savepoint."""
+    """A complete checkpoint or savepoint."""
 
     app: str
     run: str
     epoch: int
     name: str | None = None
-    """Of a savepoint."""
+    """The name of a savepoint; None: a checkpoint."""
     started_ms: int
     completed_ms: int
     key_groups: int = KEY_GROUPS
     partitions: dict[str, int]
-    """Of every topic with data that the app knows."""
+    """Partition counts of the app's topics."""
     outside: list[str]
-    """The input topics that no service of the app writes: for these, positions are all that is needed."""
+    """The input topics that no service of the app writes: for these, positions are enough."""
     internal: list[str] = []
     """The topics that belong to the run: no other program reads them."""
     parallelism: dict[str, int]
-    """How many tasks each service has, shuffles included."""
+    """The number of tasks by service, shuffles included."""
     schemas: dict[str, dict[str, dict[str, Any]]] = {}
     """By service and state: kind, types, version."""
     request: str = ""
-    """Which request asked for it; empty: the interval."""
+    """The id of the request that triggered it; empty: the interval did."""
     uploaded: int = 0
-    """Bytes that were written for it: what it shares with others is not counted."""
+    """Bytes uploaded for it, without files that it shares."""
     tasks: list[TaskSnapshot]
 
     @property
     def id(self) -> str:
-        """What people call it: the name of a savepoint, the number of a checkpoint."""
+        """The name of a savepoint, the epoch of a checkpoint."""
         return self.name if self.name is not None else str(self.epoch)
 
     @property
@@ -153,12 +153,12 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(raw: bytes, where: str) -> Manifest:
-    """CheckpointDamagedError: it is not what was written. CheckpointError: a later version wrote it."""
+    """CheckpointDamagedError: it differs from what was written. CheckpointError: a later version wrote it."""
     return _decode(_manifests, _contents(raw, where), where)
 
 
 def encode_task(snapshot: TaskSnapshot) -> bytes:
-    """What a task leaves for the leader when its files are there."""
+    """The description of a task's snapshot that the leader reads when the task has reported."""
     return _enclose(_encoder.encode(snapshot))
 
 
@@ -175,8 +175,8 @@ def _contents(raw: bytes, where: str) -> bytes:
     envelope = _decode(_envelopes, raw, where)
     if envelope.format > FORMAT:
         raise CheckpointError(
-            f"{where}: a newer Tidegate wrote this checkpoint (format {envelope.format}; this one knows {FORMAT}). "
-            f"Upgrade, or choose another checkpoint."
+            f"{where}: a newer version of Tidegate wrote this checkpoint (format {envelope.format}; this version reads "
+            f"up to {FORMAT}). Upgrade, or choose another checkpoint."
         )
     contents = bytes(envelope.manifest)
     if hashlib.sha256(contents).hexdigest() != envelope.sha256:

@@ -1,4 +1,4 @@
-"""Reads what a checkpoint or a savepoint holds: the store of each task, and the records that were on their way."""
+"""Reads a checkpoint or a savepoint: the store and the in-flight records of each task."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from tidegate.state.rocksdb import RocksStore
 
 __all__ = ("CheckpointReader", "open_checkpoint", "open_uri")
 
-_AT_ONCE: Final = 8
-"""Files of a task that are downloaded at the same time."""
+_DOWNLOADS: Final = 8
+"""Files of a task that are downloaded concurrently."""
 
 
 def open_checkpoint(storage: CheckpointStorage, id_: str | int) -> CheckpointReader:
-    """By the number of a checkpoint, or the name of a savepoint. CheckpointNotFoundError, CheckpointDamagedError."""
+    """By the epoch of a checkpoint, or the name of a savepoint. Raises CheckpointNotFoundError,
+    CheckpointDamagedError."""
     manifest = storage.manifest(id_)
     return CheckpointReader(storage, storage.folder_of_manifest(manifest), manifest)
 
 
 def open_uri(uri: str) -> CheckpointReader:
-    """By where it lies: `file:///…/savepoints/NAME`, `s3://…`, or a path."""
+    """By location: `file:///…/savepoints/NAME`, `s3://…`, or a path."""
     folder, name = locate(uri)
     path = f"{name}/{MANIFEST}"
     return CheckpointReader(folder, name, decode_manifest(folder.get(path), folder.where(path)))
 
 
 class CheckpointReader:
-    """One checkpoint or savepoint. Its methods take their time: call them in a thread."""
+    """One checkpoint or savepoint. Its methods block: call them in a thread."""
 
     def __init__(self, storage: Folder, folder: str, manifest: Manifest) -> None:
         self.storage, self.folder, self.manifest = storage, folder, manifest
@@ -52,11 +53,11 @@ class CheckpointReader:
         return found
 
     def download(self, task: TaskSnapshot, directory: Path) -> None:
-        """The store of a task, every file checked. The directory is made anew; if this fails, it is gone."""
+        """Download the store of a task, verifying every file. Replaces the directory; removes it on a failure."""
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         try:
-            with ThreadPoolExecutor(min(_AT_ONCE, len(task.files) or 1)) as threads:
+            with ThreadPoolExecutor(min(_DOWNLOADS, len(task.files) or 1)) as threads:
                 fetched = [
                     threads.submit(self.storage.fetch, file, self.folder, directory / file.name) for file in task.files
                 ]
@@ -67,7 +68,7 @@ class CheckpointReader:
             raise
 
     def open_store(self, task: TaskSnapshot, directory: Path) -> Store:
-        """The state of a task at the cut, to be read only. It lies in the directory until the caller removes that."""
+        """The state of a task at the cut, read-only. The caller removes the directory afterwards."""
         self.download(task, directory)
         try:
             return open_downloaded(task, directory)
@@ -75,14 +76,14 @@ class CheckpointReader:
             raise CheckpointDamagedError(self.where, f"the store of {task.task} cannot be read: {error}") from error
 
     def in_flight(self, task: TaskSnapshot) -> Iterator[InFlightRecord]:
-        """The records that were sent to a task before the cut and not handled before it, in order."""
+        """The records that were sent to a task before the cut and not processed before it, in order."""
         if task.in_flight is None:
             return iter(())
         raw = self.storage.read(task.in_flight, self.folder)
         return decode_in_flight(raw, self.storage.where(f"{self.folder}/{task.in_flight.path}"))
 
     def verify(self) -> None:
-        """Read every file, and keep nothing. CheckpointDamagedError names the first that is not whole."""
+        """Read and verify every file, without keeping it. CheckpointDamagedError: names the first damaged file."""
         files = {file.path: file for task in self.manifest.tasks for file in task.every_file}
         for file in files.values():
             self.storage.read(file, self.folder)

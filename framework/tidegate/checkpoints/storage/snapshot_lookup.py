@@ -1,4 +1,4 @@
-"""Finds the snapshot from which a task without local state can start, so that only the changelog's tail is replayed."""
+"""Finds the snapshot from which a task without local state starts, so that only the changelog's tail is replayed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.errors import CheckpointError
 
-__all__ = ("Fit", "Manifests", "fetch")
+__all__ = ("ManifestCache", "SnapshotCriteria", "fetch_snapshot")
 
 logger = logging.getLogger(__name__)
 
-_KEPT: Final = 16
+_CACHED: Final = 16
 
 
-class Manifests:
-    """Those that were read: all tasks of a worker look for the same ones at the same time."""
+class ManifestCache:
+    """All tasks of a worker look for the same manifests at the same time."""
 
     def __init__(self, storage: CheckpointStorage) -> None:
         self.storage = storage
@@ -29,15 +29,16 @@ class Manifests:
 
     def get(self, epoch: int) -> Manifest:
         if epoch not in self._read:
-            if len(self._read) >= _KEPT:
+            if len(self._read) >= _CACHED:
                 self._read.clear()
             self._read[epoch] = self.storage.manifest(epoch)
         return self._read[epoch]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
-    """What a snapshot must be to be of use to a task."""
+class SnapshotCriteria:
+    """A usable snapshot: of the task's kind of store and lineage, at a position that the changelog still has, and
+    written late enough that no tombstone since is missing from the changelog."""
 
     store: str
     lineage: str
@@ -45,27 +46,26 @@ class Fit:
     end: int
     oldest_ms: int
 
-    def __call__(self, task: TaskSnapshot) -> bool:
+    def match(self, task: TaskSnapshot) -> bool:
         if (task.store, task.lineage) != (self.store, self.lineage):
             return False
         return self.start <= task.offset <= self.end and task.written_ms >= self.oldest_ms
 
 
-def fetch(manifests: Manifests, plan: TaskPlan, fits: Fit, directory: Path) -> TaskSnapshot | None:
-    """The newest one that fits, in the directory; None: there is none. One that is damaged is passed over.
-
-    It fits if it is of the changelog's lineage and of a position that the changelog still has. If it is too old, the
-    removal of keys may be missing from the changelog since."""
+def fetch_snapshot(
+    manifests: ManifestCache, plan: TaskPlan, criteria: SnapshotCriteria, directory: Path
+) -> TaskSnapshot | None:
+    """Download the newest usable snapshot into the directory; None: there is none. Damaged checkpoints are skipped."""
     storage = manifests.storage
     for epoch in storage.checkpoints():
         try:
             manifest = manifests.get(epoch)
             task = manifest.task(plan.definition.name, plan.number)
-            if task is None or manifest.run != plan.run.id or not fits(task):
+            if task is None or manifest.run != plan.run.id or not criteria.match(task):
                 continue
             CheckpointReader(storage, storage.folder_of(epoch), manifest).download(task, directory)
         except CheckpointError as error:
-            logger.warning("%s: checkpoint %d is passed over: %s", plan.id, epoch, error)
+            logger.warning("%s: checkpoint %d is skipped: %s", plan.id, epoch, error)
         else:
             return task
     return None

@@ -1,10 +1,10 @@
-"""Writes a savepoint of state that no run has ever held: what other programs have computed from history.
+"""Writes a savepoint of state that another program has computed, for example from historical data (bootstrapping).
 
-1. For each task of a service, a store of its entries in the order of their places, uploaded file by file. Tasks are
-   independent of each other, and may be written anywhere.
-2. The manifest, last and in one put: then the savepoint is complete.
+1. For each task of a service, write a store of its entries in the order of their store keys, and upload its files.
+   Tasks are independent of each other, and can be written in different processes.
+2. Put the manifest, last and atomically: then the savepoint is complete.
 
-It has no positions: whoever restores it says where each topic is to be read from.
+The savepoint has no positions: a restore needs a start for each topic.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from tidegate.state.schema import encode_schema, schema_of
 __all__ = ("entry_writer", "schemas_of", "write_manifest", "write_task")
 
 Entry = tuple[bytes, bytes]
-"""A place in a store, and what is stored there."""
+"""A store key and its value."""
 
-_PORTION: Final = 10_000
+_BATCH: Final = 10_000
 _RUN: Final = "1"
 
 
 def entry_writer(declaration: StateDeclaration) -> Callable[[bytes, bytes, bytes, int | None], Entry]:
-    """From the bytes of a key, of a subkey (a map's own key, a list's index), a value, and when it expires."""
+    """Returns a function from key, subkey (a map's key, a list's index), value and time of expiry to an entry."""
     prefix, ttl = keyed_prefix(declaration.name), declaration.ttl is not None
 
-    def place(key: bytes, sub: bytes, value: bytes, expires: int | None) -> Entry:
+    def to_entry(key: bytes, sub: bytes, value: bytes, expires: int | None) -> Entry:
         return keyed_key(prefix, key) + sub, EXPIRY.pack(expires) + value if ttl and expires is not None else value
 
-    return place
+    return to_entry
 
 
 def schemas_of(service: ServiceDefinition) -> dict[str, bytes]:
@@ -55,19 +55,19 @@ def schemas_of(service: ServiceDefinition) -> dict[str, bytes]:
 def write_task(
     uri: str, service: str, number: int, entries: Iterable[Entry], schemas: Mapping[str, bytes], now: int
 ) -> TaskSnapshot:
-    """Store and upload one task. Entries come in the order of their places, each once."""
+    """Write and upload one task. Entries are in the order of their store keys, each key once."""
     lineage = uuid.uuid4().hex
     directory = Path(tempfile.mkdtemp(prefix="tidegate-authoring-"))
     try:
         store = RocksStore(directory / "store")
         position = StorePosition(lineage, 0, now)
         store.apply([(SCHEMA + name.encode(), raw) for name, raw in schemas.items()], position)
-        for portion in _portions(_checked(entries, service)):
-            store.apply(portion, position)
+        for batch in _batches(_checked(entries, service)):
+            store.apply(batch, position)
         store.flush()
-        store.snapshot(directory / "taken")
+        store.snapshot(directory / "snapshot")
         store.close()
-        files = _upload(uri, directory / "taken", f"files/{service}.{number}")
+        files = _upload(uri, directory / "snapshot", f"files/{service}.{number}")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     marker = CommitMarker(lineage=lineage, run=_RUN, inputs={})
@@ -79,22 +79,24 @@ def write_task(
 
 def _checked(entries: Iterable[Entry], service: str) -> Iterator[Change]:
     last = None
-    for place, value in entries:
-        if place == last:
-            raise UsageError(f"the state of {service} has two values for one place: {place!r}. Make keys unique first.")
-        last = place
-        yield place, value
+    for store_key, value in entries:
+        if store_key == last:
+            raise UsageError(
+                f"the state of {service} has two values for one key: {store_key!r}. Deduplicate the keys first."
+            )
+        last = store_key
+        yield store_key, value
 
 
-def _portions(changes: Iterator[Change]) -> Iterator[list[Change]]:
-    while portion := list(islice(changes, _PORTION)):
-        yield portion
+def _batches(changes: Iterator[Change]) -> Iterator[list[Change]]:
+    while batch := list(islice(changes, _BATCH)):
+        yield batch
 
 
-def _upload(uri: str, taken: Path, base: str) -> list[FileRef]:
+def _upload(uri: str, snapshot: Path, base: str) -> list[FileRef]:
     folder, name = locate(uri)
     files = []
-    for path in sorted(taken.iterdir()):
+    for path in sorted(snapshot.iterdir()):
         folder.upload(path, f"{name}/{base}/{path.name}")
         size, digest = path.stat().st_size, digest_of(path)
         files.append(FileRef(name=path.name, path=f"{base}/{path.name}", size=size, sha256=digest))

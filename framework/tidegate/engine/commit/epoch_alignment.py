@@ -126,12 +126,12 @@ class EpochAlignment:
     def take_snapshot(self, marker: CommitMarker) -> None:
         """Of the commit that has just been applied."""
         snapshots, position = self._environment.snapshots, self._store.position
-        if not snapshots.wanted(marker.epoch) or position is None:
+        if not snapshots.needed(marker.epoch) or position is None:
             return
         self.cancel_snapshots()  # nobody waits for one before it: the leader begins one at a time
         if self._store.held:
             reason = f"its snapshot in the epoch before {marker.epoch} is not written yet"
-            self._begin(snapshots.give_up(self._plan, marker.epoch, reason))
+            self._begin(snapshots.report_failure(self._plan, marker.epoch, reason))
             return
         self._store.hold()
         fault_point("snapshot.held")

@@ -1,4 +1,4 @@
-"""What the engine needs of checkpoints: somebody who takes a task's snapshot, and who finds one to start from."""
+"""The engine's contract with checkpoints: take the snapshot of a task, fetch one to start from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ("Cut", "NoSnapshots", "Snapshots")
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A task at the commit with which it has entered an epoch. Its store is held as of that commit."""
+    """A task at the commit that moved it to an epoch. Its store is held as of that commit."""
 
     plan: TaskPlan
     epoch: int
@@ -27,51 +27,52 @@ class Cut:
 
 
 class Snapshots(Protocol):
-    def wanted(self, epoch: int) -> bool:
-        """Whether a snapshot of this epoch may still be of use."""
+    def needed(self, epoch: int) -> bool:
+        """Whether the checkpoint of this epoch can still use a snapshot."""
 
     async def take(self, cut: Cut) -> None:
-        """Write it, upload it, report it; or report why not. In the end the store is not held any more. Never raises,
-        unless it is cancelled."""
+        """Write, upload and report the snapshot, or report the failure; then release the store. Raises only
+        CancelledError."""
 
-    async def give_up(self, plan: TaskPlan, epoch: int, reason: str) -> None:
-        """Report that there will be none. Never raises."""
+    async def report_failure(self, plan: TaskPlan, epoch: int, reason: str) -> None:
+        """Report that the task has no snapshot for this epoch. Never raises."""
 
     async def fetch(self, plan: TaskPlan, lineage: str, start: int, end: int, oldest_ms: int, directory: Path) -> bool:
-        """Bring the newest snapshot of a task that fits its changelog (of this lineage, from `start` to `end`), and is
-        no older, into a new directory. False: there is none; then the directory is not there. Never raises."""
+        """Download a task's newest usable snapshot into a new directory. Usable: of the changelog's lineage, at a
+        position from `start` to `end`, written at `oldest_ms` or later. False: there is none, and no directory. Never
+        raises."""
 
-    def hear(self, record: LogRecord) -> None:
-        """What the control topic says."""
+    def on_control_record(self, record: LogRecord) -> None:
+        """Called for each record of the control topic."""
 
-    def forget(self) -> None:
-        """The control topic is read anew, and may be another one."""
+    def reset(self) -> None:
+        """The control topic is read from its start again, and may be that of another run."""
 
     async def run(self) -> None:
-        """Beside the tasks, for as long as they run."""
+        """Runs beside the tasks until it is cancelled."""
 
-    async def conclude(self) -> None:
-        """A bounded run is over: do what is done now and then otherwise. Never raises."""
+    async def finish_bounded_run(self) -> None:
+        """Does the periodic work a last time. Never raises."""
 
 
 class NoSnapshots:
-    """An engine without checkpoints: tests of its other parts."""
+    """An engine without checkpoints, for tests of its other parts."""
 
-    def wanted(self, epoch: int) -> bool:
+    def needed(self, epoch: int) -> bool:
         return False
 
     async def take(self, cut: Cut) -> None:
         cut.store.release()
 
-    async def give_up(self, plan: TaskPlan, epoch: int, reason: str) -> None: ...
+    async def report_failure(self, plan: TaskPlan, epoch: int, reason: str) -> None: ...
 
     async def fetch(self, plan: TaskPlan, lineage: str, start: int, end: int, oldest_ms: int, directory: Path) -> bool:
         return False
 
-    def hear(self, record: LogRecord) -> None: ...
+    def on_control_record(self, record: LogRecord) -> None: ...
 
-    def forget(self) -> None: ...
+    def reset(self) -> None: ...
 
     async def run(self) -> None: ...
 
-    async def conclude(self) -> None: ...
+    async def finish_bounded_run(self) -> None: ...

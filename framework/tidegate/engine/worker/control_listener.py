@@ -41,7 +41,7 @@ class ControlListener:
     async def catch_up(self) -> None:
         """What tasks have told before we came. That a bounded run was at its end, they told of that run only."""
         self._barrier, self._caught_up = None, False
-        self._snapshots.forget()
+        self._snapshots.reset()
         control = self._plan.control
         start, end = await self._log.start_offsets([control]), await self._log.end_offsets([control])
         self._reader = self._log.reader()
@@ -73,7 +73,7 @@ class ControlListener:
                     continue
                 if record.key.startswith(OWN_PREFIX):
                     self._hear(record.key, record.value)
-                    self._snapshots.hear(record)
+                    self._snapshots.on_control_record(record)
                 else:
                     heard = self._hear_of_progress(record.key, record.value) or heard
         return heard

@@ -213,7 +213,7 @@ class Engine:
                 future.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
         if self.until_end and not self._listening.stopped:
-            await self.snapshots.conclude()
+            await self.snapshots.finish_bounded_run()
 
     async def _at_end(self) -> bool:
         """The app has stopped. Or a bounded run is over."""

@@ -112,15 +112,15 @@ def test_a_leader_that_another_has_followed_deletes_nothing(
     harness.send_many("events", range(10), key=str)
     before = bounds(harness)
     from tidegate.checkpoints.coordination import coordinator
-    from tidegate.checkpoints.coordination.log_trim import find_done
+    from tidegate.checkpoints.coordination.log_trim import consumed_positions
 
     async def followed(*arguments: object) -> dict[TopicPartition, int]:
-        done = await find_done(*arguments)  # type: ignore[arg-type]
+        done = await consumed_positions(*arguments)  # type: ignore[arg-type]
         assert done
         await harness.log.writer("trimmed.leader")
         return done
 
-    monkeypatch.setattr(coordinator, "find_done", followed)
+    monkeypatch.setattr(coordinator, "consumed_positions", followed)
     with pytest.raises(FencedError):
         harness.run(leader(harness).step())
     assert bounds(harness) == before
@@ -134,7 +134,7 @@ def test_a_checkpoint_fails_whose_records_in_flight_are_gone(harness: AppHarness
     harness.run(harness.engine.listen(timeout=0))
     harness.run(harness.engine.commit_epochs())
     harness.run(harness.log.trim({INTERNAL: bounds(harness)[1]}))
-    assert "what was in flight begins at 0" in harness.run(until_decided(harness))
+    assert "its in-flight records begin at 0" in harness.run(until_decided(harness))
 
 
 def test_a_log_that_does_not_allow_it_is_told_of_once_and_asked_again(

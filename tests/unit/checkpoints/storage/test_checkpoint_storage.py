@@ -143,8 +143,8 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         storage.put("checkpoints/00000001/x", b"1")
 
 
-def test_a_scheme_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(UsageError, match="no place for checkpoints"):
+def test_an_unknown_url_scheme_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be used as checkpoint storage"):
         CheckpointStorage("carrier-pigeon://loft", "shop")
 
 
@@ -170,7 +170,7 @@ def test_a_cut_off_manifest_is_damaged() -> None:
 
 def test_a_manifest_of_a_later_version_is_refused() -> None:
     raw = msgspec.json.encode({"format": 99, "sha256": "", "manifest": {}})
-    with pytest.raises(CheckpointError, match="newer Tidegate"):
+    with pytest.raises(CheckpointError, match="newer version of Tidegate"):
         decode_manifest(raw, "here")
 
 
@@ -206,16 +206,16 @@ _EMPTY = TaskSnapshot(
 
 
 def test_a_stamp_is_that_of_one_manifest(storage: CheckpointStorage, tmp_path: Path) -> None:
-    assert storage.stamp(7) is None
-    assert storage.stamp("mine") is None
+    assert storage.fingerprint(7) is None
+    assert storage.fingerprint("mine") is None
     make_checkpoint(storage, tmp_path, 7, {b"\x02a": b"1"})
     make_checkpoint(storage, tmp_path, 8, {b"\x02a": b"1"}, name="mine")
-    stamps = {id_: storage.stamp(id_) for id_ in (7, "mine")}
+    stamps = {id_: storage.fingerprint(id_) for id_ in (7, "mine")}
     assert len({None, *stamps.values()}) == 3
 
     storage.delete_savepoint("mine")
-    assert storage.stamp("mine") is None
+    assert storage.fingerprint("mine") is None
     make_checkpoint(storage, tmp_path, 9, {b"\x02a": b"1"}, name="mine")
 
-    assert storage.stamp(7) == stamps[7]
-    assert storage.stamp("mine") not in (None, stamps["mine"])
+    assert storage.fingerprint(7) == stamps[7]
+    assert storage.fingerprint("mine") not in (None, stamps["mine"])

@@ -1,4 +1,4 @@
-"""What a savepoint holds, as state: fetched, open, and in the order of the stores' keys, whichever task had what."""
+"""The state in a savepoint: the stores of all tasks, downloaded and merged in the order of their keys."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tidegate.state.base import Store
 from tidegate.state.layout import EXPIRY, operator_key, parse_keyed, prefix_range
 from tidegate.state.schema import StateSchema
 
-__all__ = ("Contents", "Stored", "fetch_stores", "opened_contents")
+__all__ = ("SavepointState", "StateEntry", "fetch_stores", "open_savepoint_state")
 
-_AT_ONCE: Final = 4
-"""Tasks whose files are fetched at the same time."""
+_DOWNLOADS: Final = 4
+"""Tasks that are downloaded concurrently."""
 
-Tell = Callable[[int, int], None]
-"""How many bytes are there, and of how many."""
+OnProgress = Callable[[int, int], None]
+"""Called with the bytes downloaded, and the total."""
 
 
-class Stored(NamedTuple):
-    """One stored value: of a key, of one entry of a map, one item of a list, or of a task."""
+class StateEntry(NamedTuple):
+    """One stored value: of a key, of a map's entry, of a list's item, or of a task (operator state)."""
 
     key: bytes
     sub: bytes
@@ -39,19 +39,21 @@ class Stored(NamedTuple):
     expires: int | None = None
 
 
-async def fetch_stores(reader: CheckpointReader, directory: Path, opened: ExitStack, tell: Tell) -> dict[str, Store]:
-    """The stores of all tasks, every file checked. They are closed with `opened`."""
+async def fetch_stores(
+    reader: CheckpointReader, directory: Path, opened: ExitStack, on_progress: OnProgress
+) -> dict[str, Store]:
+    """The stores of all tasks, every file verified. `opened` closes them."""
     stores: dict[str, Store] = {}
-    done, total, room = 0, max(1, reader.manifest.size), asyncio.Semaphore(_AT_ONCE)
+    done, total, slots = 0, max(1, reader.manifest.size), asyncio.Semaphore(_DOWNLOADS)
 
     async def fetch(task: TaskSnapshot) -> None:
         nonlocal done
-        async with room:
+        async with slots:
             store = await asyncio.to_thread(reader.open_store, task, directory / task.task)
         stores[task.task] = store
         opened.callback(store.close)
         done += task.size
-        tell(done, total)
+        on_progress(done, total)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -63,14 +65,16 @@ async def fetch_stores(reader: CheckpointReader, directory: Path, opened: ExitSt
 
 
 @asynccontextmanager
-async def opened_contents(reader: CheckpointReader, directory: Path, tell: Tell) -> AsyncIterator[Contents]:
-    """`directory`: for what is fetched; it is removed in the end."""
+async def open_savepoint_state(
+    reader: CheckpointReader, directory: Path, on_progress: OnProgress
+) -> AsyncIterator[SavepointState]:
+    """`directory`: for the downloaded stores; it is removed at the end."""
     with ExitStack() as opened:
         opened.callback(shutil.rmtree, directory, ignore_errors=True)
-        yield Contents(reader, await fetch_stores(reader, directory, opened, tell))
+        yield SavepointState(reader, await fetch_stores(reader, directory, opened, on_progress))
 
 
-class Contents:
+class SavepointState:
     def __init__(self, reader: CheckpointReader, stores: dict[str, Store]) -> None:
         self.manifest, self._stores = reader.manifest, stores
 
@@ -83,25 +87,25 @@ class Contents:
         return [self._stores[task.task] for task in tasks if task.service == service]
 
     def schemas(self, service: str) -> dict[str, StateSchema]:
-        """Of the states of a service, by their names."""
+        """The schemas of a service's states, by name."""
         stores = self.stores(service)
         if not stores:
             raise UnknownNameError("service", service, self.services, of="in this savepoint")
         return recorded_schemas(stores[0])
 
-    def entries(self, service: str, state: str) -> Iterator[Stored]:
-        """In the order of the store's keys: by key group, then by key."""
+    def entries(self, service: str, state: str) -> Iterator[StateEntry]:
+        """All entries of a state in the order of the store's keys: by key group, then by key."""
         schema = self._schema(service, state)
         if schema.kind == "operator":
-            place = operator_key(state, 0)
-            found = ((number, store.get(place)) for number, store in enumerate(self.stores(service)))
-            return (Stored(b"%d" % number, b"", raw) for number, raw in found if raw is not None)
+            store_key = operator_key(state, 0)
+            found = ((number, store.get(store_key)) for number, store in enumerate(self.stores(service)))
+            return (StateEntry(b"%d" % number, b"", raw) for number, raw in found if raw is not None)
         bounds = prefix_range(prefixes_of(state, schema.kind)[0])
         scans = [store.scan(*bounds) for store in self.stores(service)]
-        return (_stored(key, value, ttl=schema.ttl) for key, value in merge(*scans, key=itemgetter(0)))
+        return (_entry(key, value, ttl=schema.ttl) for key, value in merge(*scans, key=itemgetter(0)))
 
-    def keys(self, service: str, state: str) -> Iterator[tuple[bytes, list[Stored]]]:
-        """The same, all entries of a key together."""
+    def keys(self, service: str, state: str) -> Iterator[tuple[bytes, list[StateEntry]]]:
+        """Like `entries`, grouped by key."""
         for key, entries in groupby(self.entries(service, state), key=itemgetter(0)):
             yield key, list(entries)
 
@@ -112,8 +116,8 @@ class Contents:
         return schemas[state]
 
 
-def _stored(entry: bytes, value: bytes, *, ttl: bool) -> Stored:
-    _, _, key, sub = parse_keyed(entry)
+def _entry(store_key: bytes, value: bytes, *, ttl: bool) -> StateEntry:
+    _, _, key, sub = parse_keyed(store_key)
     if not ttl:
-        return Stored(key, sub, value)
-    return Stored(key, sub, value[EXPIRY.size :], EXPIRY.unpack_from(value)[0])
+        return StateEntry(key, sub, value)
+    return StateEntry(key, sub, value[EXPIRY.size :], EXPIRY.unpack_from(value)[0])
