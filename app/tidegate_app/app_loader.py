@@ -170,7 +170,7 @@ def _what_is(module: ModuleType, attribute: str, found: Any) -> str:
         return f"{module.__name__} has no {attribute!r}."
     kind = type(found)
     if any(base.__module__.startswith("faust.") and base.__name__ == "App" for base in kind.__mro__):
-        return f"{attribute!r} is a plain Faust app: make it a tidegate.App, which is a Faust app, too."
+        return f"{attribute!r} is a plain Faust app: make it a tidegate.App, whose app.faust is a Faust app."
     return f"{attribute!r} is a {kind.__name__}, not an App."
 
 

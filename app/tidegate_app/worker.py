@@ -80,21 +80,17 @@ class _Worker:
             if await self._or_stop(app.start()):
                 if self._api is not None:
                     self._api.announce()
-                await self._or_stop(self._end())
+                await self._or_stop(app.wait())
         finally:
             if self._api is not None:
                 await self._api.stop()
             await app.stop()
-        if app.crash_reason is not None:
-            raise app.crash_reason
+        if app.failure is not None:
+            raise app.failure
         if undone := sorted(app.host.undone):
             logger.warning("stopped: what %s had not committed is handled again at the next start", ", ".join(undone))
         else:
             logger.info("stopped: everything that was handled is committed")
-
-    async def _end(self) -> None:
-        """Until a bounded run is at its end, or something fails."""
-        await self._app.wait_first(self._app.host.finished.wait())
 
     async def _or_stop(self, work: Any) -> bool:
         """Do this; False: a signal came first, and it was given up."""
@@ -129,8 +125,8 @@ def set_up_logging(level: str, prefix: str = "") -> None:
     debugging = level == "debug"
     logging.basicConfig(level=logging.DEBUG if debugging else logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("tidegate").setLevel(level.upper())
-    for noisy in ("mode", "faust", "asyncio", "aiokafka", "uvicorn", "tidegate.app", "tidegate.faust_host"):
-        # The last two log as services of mode. What makes the app fail is shown by the command itself, on one screen;
+    for noisy in ("mode", "faust", "asyncio", "aiokafka", "uvicorn", "tidegate.faust_host"):
+        # The last one logs as services of mode. What makes the app fail is shown by the command itself, on one screen;
         # what aiokafka calls errors are steps on its way to brokers and groups, which it takes by itself.
         logging.getLogger(noisy).setLevel(logging.DEBUG if debugging else logging.CRITICAL)
     if not debugging:

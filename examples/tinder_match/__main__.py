@@ -116,11 +116,11 @@ async def _shown(board: Board, plain: bool) -> AsyncIterator[None]:
 
 async def _unless_it_fails(work: Coroutine[Any, Any, T]) -> T:
     """Do this while the app runs; if that fails first, its error is raised."""
-    working, failing = asyncio.ensure_future(work), asyncio.ensure_future(app.wait_until_stopped())
+    working, failing = asyncio.ensure_future(work), asyncio.ensure_future(app.wait())
     try:
         await asyncio.wait((working, failing), return_when=asyncio.FIRST_COMPLETED)
-        if app.crash_reason is not None:
-            raise app.crash_reason
+        if app.failure is not None:
+            raise app.failure
         return await working
     finally:
         for task in (working, failing):

@@ -74,7 +74,7 @@ async def settle(host: Host) -> None:
         await asyncio.sleep(0.02)
 
 
-async def read_all(host: Source, topic: Topic, *numbers: int) -> AsyncIterator[Any]:
+async def read_all(host: Source, topic: Topic[Any], *numbers: int) -> AsyncIterator[Any]:
     """The values of a topic, from its start to its present end, partition after partition."""
     definition = host.plan.topics[topic.name]
     for number in numbers or range(definition.partitions):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidegate.lazy import loader
 
 if TYPE_CHECKING:
-    from tidegate.app import App, Topic
+    from tidegate.app import App
     from tidegate.errors import ActorError, AskTimeoutError, IdempotencyError, MessageFailedError, RejectedError
     from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
     from tidegate.functions.messages import Posted, on
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
         WatermarkGenerator,
         WatermarkStrategy,
     )
+    from tidegate.topics import Topic
 
-# Where each public name lives. They are loaded when first used: importing Faust alone takes about a second, and many
-# who import this package need only a part of it.
+# Where each public name lives. They are loaded when first used: many who import this package need only a part of it.
 _HOMES = {
-    "tidegate.app": ("App", "Topic"),
+    "tidegate.app": ("App",),
     "tidegate.errors": (
         "ActorError",
         "AskTimeoutError",
@@ -83,6 +83,7 @@ _HOMES = {
         "WatermarkGenerator",
         "WatermarkStrategy",
     ),
+    "tidegate.topics": ("Topic",),
 }
 
 __all__ = (

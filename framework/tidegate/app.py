@@ -1,147 +1,222 @@
-"""App: topics and services, declared. It is a Faust app, too: its timers, crontabs and commands work beside them."""
+"""App: topics and services, declared; and the worker that runs them."""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
-from types import FunctionType
-from typing import Any, overload
+from datetime import timedelta, tzinfo
+from pathlib import Path
+from types import FunctionType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from faust.streams import current_event
-from faust.types.settings import Settings as FaustSettings
-
-from tidegate.client.remote_actors import AppMessenger
+from tidegate.app_options import missing_attribute, refuse_unknown_options
+from tidegate.client.late_messenger import LateMessenger
 from tidegate.codecs import codec_for
-from tidegate.directories import on_kafka
-from tidegate.errors import DefinitionError, LogUnavailableError, UsageError
-from tidegate.faust_host.app_base import HostedApp
-from tidegate.faust_host.topics import Topic, TopicSchema, in_milliseconds, plain_headers
-from tidegate.faust_host.validation import (
-    KeyBy,
-    check_field,
-    check_limits,
-    check_name,
-    check_options,
-    check_time,
-    check_topic,
-    getter,
-    key_functions,
-    outputs_of,
-    snake,
-)
+from tidegate.declarations import Inputs, KeyOf, Outputs, inputs_of, key_functions, outputs_of
+from tidegate.errors import DefinitionError
 from tidegate.functions.definition import ActorSpec, ExecutionSpec, Guarantee
 from tidegate.functions.factories import actor_service, class_service, function_service
-from tidegate.functions.messages import refuse_in_handlers
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Service
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host.host import AppDefinition
-from tidegate.keys import encode_key
-from tidegate.logs.base import Headers, NewRecord, TopicPartition
-from tidegate.settings import Settings
-from tidegate.time.clock import Duration, Instant, to_duration, to_instant
+from tidegate.functions.validation import (
+    KeyBy,
+    check_field,
+    check_limits,
+    check_name,
+    check_time,
+    getter,
+    snake,
+)
+from tidegate.settings import setting_names
+from tidegate.time.clock import Duration, to_duration
 from tidegate.time.sources import EventTime, TimeSource
 from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
+from tidegate.topics import Topic
 
-__all__ = ("App", "Topic")
+if TYPE_CHECKING:
+    from typing import _SpecialForm
+
+    from tidegate.client.remote_actors import AppMessenger
+    from tidegate.faust_host.hosted_app import HostedApp
+    from tidegate.faust_host.types import AgentFun, AgentT, AppCommand, ChannelT, SinkT, SupervisorStrategyT
+    from tidegate.host.app_definition import AppDefinition
+    from tidegate.host.engine_runner import EngineRunner
+    from tidegate.host.host import Host
+    from tidegate.host.topic_sender import AppTopicSender
+
+__all__ = ("App",)
+
+T = TypeVar("T")
+TaskFun = TypeVar("TaskFun", bound=Callable[..., Awaitable[Any]])
 
 DAY = timedelta(days=1)
-_SETTINGS = {item.name for item in dataclasses.fields(Settings)}
-_FAUST_OPTIONS = {*FaustSettings.SETTINGS, "monitor", "config_source", "loop", "beacon"}
 
 
-class App(HostedApp):
-    """A named set of topics and keyed services.
+class App:
+    """A named set of topics and keyed services, and how they run.
 
-    Options that `tidegate config` knows (broker, data, commit_interval, ...) are Tidegate's; all others go to Faust."""
+    Every setting that `tidegate config` shows may be given here; the environment and the command line win over it."""
 
+    # fmt: off
+    @refuse_unknown_options
     def __init__(
         self,
         id: str,
         *,
         time: TimeSource | None = None,
         watermark: WatermarkStrategy | None = None,
-        **options: Any,
+        faust: Mapping[str, Any] | None = None,
+        # The log, and what is kept on disk.
+        broker: str | None = None, data: str | Path | None = None, partitions: int | None = None,
+        retention_hours: float | None = None, store: Literal["rocksdb", "memory"] | None = None,
+        cache_entries: int | None = None, store_memory_mb: int | None = None, flush_seconds: float | None = None,
+        allow_dropped: Literal["off", "on"] | None = None,
+        # The engine.
+        commit_interval: float | None = None, commit_changes: int | None = None, slice_ms: float | None = None,
+        buffer_records: int | None = None, progress_interval: float | None = None, stall_seconds: float | None = None,
+        # Checkpoints.
+        checkpoint_interval: float | None = None, checkpoint_storage: str | None = None,
+        checkpoint_keep: int | None = None, checkpoint_timeout: float | None = None,
+        # The worker.
+        processes: int | None = None, drain_seconds: float | None = None, metrics: str | None = None,
+        log_level: Literal["debug", "info", "warning", "error"] | None = None,
+        # Spark jobs.
+        tables: str | None = None, spark_master: str | None = None,
+        # The HTTP API.
+        api: str | None = None, advertise: str | None = None, api_insecure: Literal["off", "on"] | None = None,
+        api_tokens: str | None = None, api_tokens_file: str | None = None, api_jwt_key: str | None = None,
+        api_jwt_key_file: str | None = None, api_jwt_audience: str | None = None, api_jwt_issuer: str | None = None,
+        api_peer_token: str | None = None, api_tls_cert: str | None = None, api_tls_key: str | None = None,
+        api_tls_ca: str | None = None, api_cors: str | None = None, api_page: int | None = None,
+        api_max_bytes: int | None = None, api_timeout: float | None = None, api_concurrency: int | None = None,
+        api_scans: int | None = None, api_watchers: int | None = None,
+        # Kafka.
+        kafka_tls: Literal["off", "on"] | None = None, kafka_tls_ca: str | None = None,
+        kafka_tls_cert: str | None = None, kafka_tls_key: str | None = None, kafka_tls_key_password: str | None = None,
+        kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None,
+        kafka_sasl_username: str | None = None, kafka_sasl_password: str | None = None,
+        kafka_client_id: str | None = None,
+        kafka_compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = None,
+        kafka_replication: int | None = None, kafka_max_request_bytes: int | None = None,
+        kafka_connect_timeout: float | None = None, kafka_request_timeout: float | None = None,
+        kafka_transaction_timeout: float | None = None, kafka_session_timeout: float | None = None,
+        kafka_instance: str | None = None,
     ) -> None:
-        self._tidegate_options = {name: options.pop(name) for name in _SETTINGS & options.keys()}
-        self._time, self._watermark = time or EventTime(), watermark or BoundedOutOfOrderness()
-        self._declared: dict[str, Topic] = {}
-        self.services: dict[str, Service] = {}
-        self._messenger = AppMessenger(lambda: self.host)
+        """time, watermark: where topics take their time from that do not say so themselves. faust: options of Faust's
+        own, for `app.faust`. All others are settings: see docs/configuration.md."""
+        given = locals()
+        self._settings = {name: given[name] for name in setting_names() if given[name] is not None}
         check_name("app", id)
         check_time(f"App({id!r}, ...)", time, watermark)
-        check_options(id, options, {*_SETTINGS, *_FAUST_OPTIONS})
-        super().__init__(id, **options)
+        self._id, self._time, self._watermark = id, time or EventTime(), watermark or BoundedOutOfOrderness()
+        self._topics: dict[str, Topic[Any]] = {}
+        self._services: dict[str, Service] = {}
+        self._host: Host | None = None
+        self._faust: HostedApp | None = None
+        self._faust_options = dict(faust or {})
+        self._runner: EngineRunner | None = None
+        if faust:  # a misspelt option is refused here
+            self._make_faust()
+    # fmt: on
 
-    def define(self) -> AppDefinition:
-        return AppDefinition(
-            id=self._default_options[0],
-            services=tuple(service.complete() for service in self.services.values()),
-            topics=tuple(topic.definition for topic in self._declared.values()),
-            options=self._tidegate_options,
-        )
+    def __repr__(self) -> str:
+        return f"<App {self._id}>"
 
     @property
-    def declared_topics(self) -> Mapping[str, Topic]:
-        return self._declared
+    def id(self) -> str:
+        """Its name: of its data, its consumer group, its internal topics."""
+        return self._id
+
+    @property
+    def topics(self) -> Mapping[str, Topic[Any]]:
+        """The topics that it declares, by name."""
+        return self._topics
+
+    @property
+    def services(self) -> Mapping[str, Service]:
+        """The services that it declares, by name."""
+        return self._services
+
+    def define(self) -> AppDefinition:
+        """What is declared so far, as a worker takes it."""
+        from tidegate.host.app_definition import AppDefinition
+
+        return AppDefinition(
+            id=self._id,
+            services=tuple(service.complete() for service in self._services.values()),
+            topics=tuple(topic.definition for topic in self._topics.values()),
+            options=self._settings,
+        )
 
     # -- declarations ------------------------------------------------------------------------------------------------
     @overload
     def topic(
         self,
         name: str,
-        /,
         *,
-        value_type: Any = None,
-        key: KeyBy | None = None,
-        key_type: Any = None,
+        value_type: type[T],
+        key: KeyBy[T] | None = None,
+        key_type: Any = str,
         partitions: int | None = None,
         retention: Duration | None = None,
         retention_bytes: int | None = None,
         compact: bool = False,
         time: TimeSource | None = None,
         watermark: WatermarkStrategy | None = None,
-    ) -> Topic: ...
+    ) -> Topic[T]: ...
 
     @overload
-    def topic(self, *topics: str, **faust_options: Any) -> Any: ...
+    def topic(
+        self,
+        name: str,
+        *,
+        value_type: UnionType | _SpecialForm | None = None,
+        key: KeyBy[Any] | None = None,
+        key_type: Any = str,
+        partitions: int | None = None,
+        retention: Duration | None = None,
+        retention_bytes: int | None = None,
+        compact: bool = False,
+        time: TimeSource | None = None,
+        watermark: WatermarkStrategy | None = None,
+    ) -> Topic[Any]: ...
 
     def topic(
         self,
-        *topics: str,
+        name: str,
+        *misplaced: object,
         value_type: Any = None,
-        key: KeyBy | None = None,
-        key_type: Any = None,
+        key: KeyBy[Any] | None = None,
+        key_type: Any = str,
         partitions: int | None = None,
         retention: Duration | None = None,
         retention_bytes: int | None = None,
         compact: bool = False,
         time: TimeSource | None = None,
         watermark: WatermarkStrategy | None = None,
-        **faust_options: Any,
-    ) -> Any:
+    ) -> Topic[Any]:
         """Declare a topic.
 
         value_type: what its values are; bad ones go the way of the reading service's error policy. key: how a value
         is keyed when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how
         long records are kept (seconds or a timedelta; 0: for ever), else the setting. compact: keep the last record of
         each key instead."""
-        self._check_names(topics)
-        if len(topics) != 1 or faust_options or self.host.running:
-            return self._known_to_faust(topics, faust_options) or super().topic(
-                *topics, key_type=key_type, value_type=value_type, partitions=partitions, retention=retention,
-                **faust_options,
-            )  # fmt: skip
-        (name,) = topics
+        for wrong in (name, *misplaced):
+            if not isinstance(wrong, str):
+                raise DefinitionError(
+                    f"{wrong!r} is not the name of a topic. If that is what its values are, say value_type=..."
+                )
+        if misplaced:
+            raise DefinitionError(f"app.topic({name!r}, ...) declares one topic; several in one are app.faust.topic's")
         check_name("topic", name)
         check_time(f"topic {name!r}", time, watermark)
         check_limits(name, partitions, retention, retention_bytes)
-        if name in self._declared:
+        if name in self._topics:
             raise DefinitionError(f"topic {name!r} is declared twice; declare it once and share the object")
         codec = codec_for(Any if value_type is None else value_type)
         check_field(f"topic {name!r} takes its key from", key, codec.type)
@@ -157,29 +232,15 @@ class App(HostedApp):
             retention_bytes=retention_bytes,
             compact=compact,
         )
-        topic = Topic(self, definition=definition, topics=topics, partitions=partitions, schema=TopicSchema(definition))
-        self._declared[name] = topic
-        return topic
-
-    @staticmethod
-    def _check_names(names: tuple[object, ...]) -> None:
-        for name in names:
-            if not isinstance(name, str):
-                raise DefinitionError(
-                    f"{name!r} is not the name of a topic. If that is what its values are, say value_type=..."
-                )
-
-    def _known_to_faust(self, topics: tuple[str, ...], faust_options: Mapping[str, Any]) -> Topic | None:
-        """What Faust means by a name: it makes topics for itself, some of them while it runs."""
-        internal = faust_options.get("internal", False)
-        return self._declared.get(topics[0]) if topics and (internal or self.host.running) else None
+        self._topics[name] = Topic(definition, lambda: self._sender)
+        return self._topics[name]
 
     def process(
         self,
-        *inputs: Topic,
-        to: Topic | Iterable[Topic] | Mapping[str, Topic] = (),
+        *inputs: Topic[Any],
+        to: Outputs = (),
         name: str | None = None,
-        key_by: KeyBy | Mapping[Topic, KeyBy] | None = None,
+        key_by: KeyOf | None = None,
         key_type: Any = None,
         parallelism: int | None = None,
         errors: ErrorPolicy = STOP,
@@ -216,15 +277,15 @@ class App(HostedApp):
                 ),
                 "actor": ActorSpec(remember_ms=to_duration(remember)),
             }
-            return self._register(self._make(handler, names, options))
+            return self._register(_service_of(handler, names, options))
 
         return register
 
-    def actor(  # type: ignore[override]
+    def actor(
         self,
         handler: str | type[ProcessFunction[Any, Any]] | ProcessFunction[Any, Any],
         *,
-        to: Topic | Iterable[Topic] | Mapping[str, Topic] = (),
+        to: Outputs = (),
         name: str | None = None,
         key_type: Any = str,
         errors: ErrorPolicy = DEAD_LETTER,
@@ -256,123 +317,163 @@ class App(HostedApp):
         }
         if isinstance(handler, str):
             return self._register(actor_service(names, **options))
-        return self._register(self._make(handler, names, {**options, "inputs": ()}))
+        return self._register(_service_of(handler, names, {**options, "inputs": ()}))
 
     def _register(self, service: Service) -> Service:
-        self.services[service.name] = service
-        service.messenger = self._messenger
+        self._services[service.name] = service
+        service.messenger = LateMessenger(lambda: self._messenger)
         return service
 
-    def _inputs(self, label: str, inputs: tuple[Topic, ...]) -> tuple[TopicDefinition, ...]:
+    def _inputs(self, label: str, inputs: Inputs) -> tuple[TopicDefinition, ...]:
         self._check_label(label)
-        if not inputs:
-            raise DefinitionError(
-                f"service {label!r} reads no topic: @app.process(topic, ...). "
-                f"One that takes messages only is made by app.actor({label!r})."
-            )
-        for topic in inputs:
-            check_topic(f"service {label!r} reads", topic)
-            if isinstance(topic.definition.time, EventTime):
-                check_field(
-                    f"topic {topic.name!r} takes its time from", topic.definition.time.of, topic.definition.codec.type
-                )
-        if len(set(inputs)) < len(inputs):
-            raise DefinitionError(f"service {label!r}: name the topics that it reads each once")
-        return tuple(topic.definition for topic in inputs)
+        return inputs_of(label, inputs)
 
     def _check_label(self, label: str) -> None:
         check_name("service", label)
         if re.match(r"run-\d+(\.|$)", label):
             raise DefinitionError(f"service {label!r}: names that begin with 'run-' and a number belong to Tidegate")
-        if label in self.services:
+        if label in self._services:
             raise DefinitionError(f"service {label!r} is declared twice; give one of them name=...")
 
-    def _make(self, handler: Any, names: Mapping[str, Any], options: dict[str, Any]) -> Service:
-        if isinstance(handler, type):
-            if not issubclass(handler, ProcessFunction):
-                raise DefinitionError(
-                    f"{handler.__qualname__} must derive from ProcessFunction, or be an async function"
-                )
-            return class_service(handler(), names, **options)
-        if isinstance(handler, ProcessFunction):
-            return class_service(handler, names, **options)
-        return function_service(handler, names, **options)
-
     # -- at run time -------------------------------------------------------------------------------------------------
+    @property
+    def host(self) -> Host:
+        """The app in this process: its log, its engine. Tests may set one before the start."""
+        if self._host is None:
+            from tidegate.host.host import Host
+
+            self._host = Host(self.define)
+        return self._host
+
+    @host.setter
+    def host(self, host: Host) -> None:
+        self._host = host
+
+    async def start(self) -> None:
+        """Run the services in this process, and beside them what `app.faust` holds. Returns when the tasks are
+        open."""
+        if self._faust is not None:
+            await self._faust.start()
+            return
+        from tidegate.host.engine_runner import EngineRunner
+
+        self._runner = EngineRunner(self.host)
+        await self._runner.start()
+
+    async def wait(self) -> None:
+        """Until a bounded run is at its end, or something has failed: `failure` says what."""
+        if self._runner is not None:
+            await self._runner.wait()
+        elif self._faust is not None:
+            await self._faust.wait_first(self.host.finished.wait())
+
+    async def stop(self) -> None:
+        """Let handlers end, commit what is finished, close the tasks and the log."""
+        if self._runner is not None:
+            await self._runner.stop()
+        elif self._faust is not None:
+            await self._faust.stop()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The exception that the app has failed with: of a service, or of an agent."""
+        if self._runner is not None:
+            return self._runner.failure
+        return None if self._faust is None else self._faust.crash_reason
+
     def connected(self) -> AbstractAsyncContextManager[None]:
         """Talk to this app's services from a process that does not run them: `async with app.connected(): await
         service.ask(...)`. Without it, each call connects anew. In a worker it changes nothing."""
         return self._messenger.connected()
 
-    async def send(  # type: ignore[override]
+    @functools.cached_property
+    def _messenger(self) -> AppMessenger:
+        from tidegate.client.remote_actors import AppMessenger
+
+        return AppMessenger(lambda: self.host)
+
+    @functools.cached_property
+    def _sender(self) -> AppTopicSender:
+        from tidegate.host.topic_sender import AppTopicSender
+
+        return AppTopicSender(lambda: self.host, loaded=lambda: self._faust, faust=lambda: self.faust)
+
+    # -- Faust -------------------------------------------------------------------------------------------------------
+    @property
+    def faust(self) -> HostedApp:
+        """The Faust app beside the services, in the same worker: made, and Faust imported, when it is first used."""
+        return self._faust or self._make_faust()
+
+    def _make_faust(self) -> HostedApp:
+        from tidegate.faust_host.hosted_app import HostedApp
+
+        self._faust = HostedApp(self, self._faust_options)
+        return self._faust
+
+    def agent(
         self,
-        channel: Any,
-        key: Any = None,
-        value: Any = None,
-        partition: int | None = None,
-        timestamp: Instant | float | None = None,
-        headers: Headers | Mapping[str, bytes] | None = None,
-        **faust_options: Any,
-    ) -> Any:
-        """Append one value to a topic. Returns a position after it, when it is durable.
+        channel: str | Topic[T] | ChannelT[T] | None = None,
+        *,
+        name: str | None = None,
+        concurrency: int = 1,
+        sink: Iterable[SinkT | Topic[Any]] | None = None,
+        supervisor_strategy: type[SupervisorStrategyT] | None = None,
+        isolated_partitions: bool = False,
+        use_reply_headers: bool = True,
+    ) -> Callable[[AgentFun[T]], AgentT[T]]:
+        """Make an async function one of Faust's agents. It needs a Kafka broker."""
+        made: Callable[[AgentFun[T]], AgentT[T]] = self.faust.agent(
+            channel,
+            name=name,
+            concurrency=concurrency,
+            sink=sink,
+            supervisor_strategy=supervisor_strategy,
+            isolated_partitions=isolated_partitions,
+            use_reply_headers=use_reply_headers,
+        )
+        return made
 
-        Within a Faust agent it is Faust's own send, and so is sending what only Faust can (partition=, callback=, ...)
-        or to what only Faust has, such as a channel: that returns what can be awaited until the record is there."""
-        refuse_in_handlers("send", channel if isinstance(channel, str) else str(getattr(channel, "name", channel)))
-        faust_options["partition"] = partition
-        faust_options = {name: it for name, it in faust_options.items() if it is not None and it is not False}
-        topic = self._channel(channel)
-        if not isinstance(topic, Topic):
-            return await topic.send(key=key, value=value, timestamp=timestamp, headers=headers, **faust_options)
-        if self._sends_by_faust(faust_options):
-            return await topic.send_by_faust(
-                key=key, value=value, timestamp=timestamp, headers=headers, **faust_options
-            )
-        records = self._records(topic, [(key, value)], in_milliseconds(timestamp), plain_headers(headers))
-        ((source, (record,)),) = records.items()
-        async with self.host.gate.together():
-            return await self.host.outbox.send(source, record)
+    def timer(
+        self, interval: Duration, *, on_leader: bool = False, name: str | None = None
+    ) -> Callable[[TaskFun], TaskFun]:
+        """Call an async function again and again, by Faust. on_leader: in one worker of all."""
+        made: Callable[[TaskFun], TaskFun] = self.faust.timer(interval, on_leader=on_leader, name=name)
+        return made
 
-    def _channel(self, channel: Any) -> Any:
-        return self._declared.get(channel) or super().topic(channel) if isinstance(channel, str) else channel
+    def crontab(
+        self, cron_format: str, *, timezone: tzinfo | None = None, on_leader: bool = False
+    ) -> Callable[[TaskFun], TaskFun]:
+        """Call an async function at the times that a cron format names, by Faust."""
+        made: Callable[[TaskFun], TaskFun] = self.faust.crontab(cron_format, timezone=timezone, on_leader=on_leader)
+        return made
 
-    def _sends_by_faust(self, faust_options: Mapping[str, Any]) -> bool:
-        if self.host.running and not faust_options and current_event() is None:
-            return False
-        if on_kafka(self.host.settings if self.host.running else self.connect_faust()):
-            return True
-        if faust_options:
-            raise UsageError(f"{', '.join(faust_options)}: only Faust can do this, on a Kafka broker")
-        return False
+    @overload
+    def task(self, fun: TaskFun, /) -> TaskFun: ...
 
-    async def send_many(
-        self, topic: Topic, values: Iterable[Any], *, timestamp: Instant | None = None, headers: Headers = ()
-    ) -> Mapping[int, int]:
-        """Append values, keyed by the topic's own function, in one transaction: all of them or none.
+    @overload
+    def task(self, /, *, on_leader: bool = False) -> Callable[[TaskFun], TaskFun]: ...
 
-        Returns, for each partition that got some, the position after its last one, when all are durable."""
-        refuse_in_handlers("send", topic.name)
-        records = self._records(topic, ((None, value) for value in values), timestamp, headers)
-        if not records:
-            return {}
-        async with self.host.gate.together():
-            ends = await self.host.outbox.send_together(records)
-        return {source.partition: end for source, end in ends.items()}
+    def task(self, fun: Any = None, /, *, on_leader: bool = False) -> Any:
+        """Call an async function once when the worker has started, by Faust."""
+        return self.faust.task(fun, on_leader=on_leader)
 
-    def _records(
-        self, topic: Topic, keyed: Iterable[tuple[Any, Any]], timestamp: Instant | None, headers: Headers
-    ) -> dict[TopicPartition, list[NewRecord]]:
-        """By the partitions that they go to."""
-        if not self.host.running:
-            raise LogUnavailableError(
-                f"app {self.define().id!r} is not running, so nothing can be sent to {topic.name!r}"
-            )
-        definition = self.host.engine.plan.topics[topic.name]
-        when = self.host.clock.now() if timestamp is None else to_instant(timestamp)
-        records: dict[TopicPartition, list[NewRecord]] = {}
-        for key, value in keyed:
-            raw = definition.codec.encode(value)  # first: a key function may not know what to do with a wrong type
-            key_bytes = encode_key(key) if key is not None else definition.key_of(value)
-            target = TopicPartition(topic.name, definition.partition_for(key_bytes or b""))
-            records.setdefault(target, []).append((key_bytes, raw, when, headers))
-        return records
+    def command(self, *options: Any) -> Callable[[Callable[..., Awaitable[Any]]], type[AppCommand]]:
+        """Make an async function a command of `faust -A`. options: click's."""
+        return self.faust.command(*options)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in vars(App):
+                return object.__getattribute__(self, name)  # a property of its own has failed: raise that again
+            raise AttributeError(missing_attribute(name), name=name, obj=self)
+
+
+def _service_of(handler: Any, names: Mapping[str, Any], options: dict[str, Any]) -> Service:
+    if isinstance(handler, type):
+        if not issubclass(handler, ProcessFunction):
+            raise DefinitionError(f"{handler.__qualname__} must derive from ProcessFunction, or be an async function")
+        return class_service(handler(), names, **options)
+    if isinstance(handler, ProcessFunction):
+        return class_service(handler, names, **options)
+    return function_service(handler, names, **options)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.directories import data_directory, on_kafka
     from tidegate.engine.processing.context import STAMP_HEADER
     from tidegate.engine.topology.plan import Plan
-    from tidegate.host.host import AppDefinition
+    from tidegate.host.app_definition import AppDefinition
     from tidegate.keys import encode_key, partition_of
     from tidegate.logs.base import Headers, TopicPartition
     from tidegate.logs.embedded.observer import LogObserver

@@ -6,11 +6,11 @@ Each setting's environment variable is TIDEGATE_ and its name in capitals.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ("ApiSettings", "KafkaSettings", "Settings", "variable")
+__all__ = ("ApiSettings", "KafkaSettings", "Settings", "setting_names", "variable")
 
 
 def variable(name: str) -> str:
@@ -413,3 +413,7 @@ class Settings(ApiSettings, KafkaSettings):
         brief="debug, info, warning or error",
         section="worker",
     )
+
+
+def setting_names() -> tuple[str, ...]:
+    return tuple(item.name for item in fields(Settings))

@@ -40,10 +40,10 @@ class Deduplicator:
         *,
         within: Span,
         name: str = "deduplicator",
-        topic: Topic | None = None,
+        topic: Topic[Any] | None = None,
         id: Field | None = None,
-        to: Topic | None = None,
-        duplicates: Topic | None = None,
+        to: Topic[Any] | None = None,
+        duplicates: Topic[Any] | None = None,
         **options: Any,
     ) -> None:
         """within: how long an id is known, by the clock, from when it was seen first. id: of an event, a field or a
@@ -68,9 +68,9 @@ class Deduplicator:
 def _mount(
     app: App,
     within: float,
-    topic: Topic | None,
+    topic: Topic[Any] | None,
     id: Field | None,
-    outputs: dict[str, Topic],
+    outputs: dict[str, Topic[Any]],
     options: dict[str, Any],
 ) -> Service:
     kept = living(within)

@@ -50,9 +50,9 @@ class RateLimiter:
         rate: float,
         burst: float | None = None,
         name: str = "rate_limiter",
-        topic: Topic | None = None,
-        to: Topic | None = None,
-        otherwise: Topic | None = None,
+        topic: Topic[Any] | None = None,
+        to: Topic[Any] | None = None,
+        otherwise: Topic[Any] | None = None,
         **options: Any,
     ) -> None:
         """rate: tokens per second. burst: how many a bucket holds; as many as flow in a second unless given, and at
@@ -73,7 +73,9 @@ class RateLimiter:
         decision: Decision = await self.service.ask(key, Acquire(cost), **options)
         return decision
 
-    def _mount(self, app: App, topic: Topic | None, outputs: dict[str, Topic], options: dict[str, Any]) -> Service:
+    def _mount(
+        self, app: App, topic: Topic[Any] | None, outputs: dict[str, Topic[Any]], options: dict[str, Any]
+    ) -> Service:
         full = living(self.burst / self.rate)  # a bucket that nobody used for so long is full, and need not be kept
         if topic is None:
             service = app.actor(options.pop("name"), **options)

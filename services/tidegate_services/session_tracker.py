@@ -46,9 +46,9 @@ class SessionTracker:
         app: App,
         *,
         gap: Span,
-        to: Topic | None = None,
+        to: Topic[Any] | None = None,
         name: str = "session_tracker",
-        topic: Topic | None = None,
+        topic: Topic[Any] | None = None,
         **options: Any,
     ) -> None:
         """gap: how long a pause ends a session. to: a topic of `Session`. The options are those of `app.actor`, or with
@@ -71,7 +71,7 @@ class SessionTracker:
         return session
 
 
-def _mount(app: App, gap: float, topic: Topic | None, to: Topic | None, options: dict[str, Any]) -> Service:
+def _mount(app: App, gap: float, topic: Topic[Any] | None, to: Topic[Any] | None, options: dict[str, Any]) -> Service:
     outputs = () if to is None else (to,)
     if topic is None:
         service = app.actor(options.pop("name"), to=outputs, **options)

@@ -131,7 +131,7 @@ def sql_job(
     """A job that runs a query over the topics as streams. to: one of the app's topics, or else a table.
 
     Without a key windows are written when the watermark has passed them; with one, as they grow."""
-    declared = app.declared_topics
+    declared = app.topics
     used = [topic for topic in declared.values() if _mentions(query, view_name(topic.name))]
     if not used:
         known = ", ".join(view_name(topic) for topic in declared)

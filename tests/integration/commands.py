@@ -26,8 +26,12 @@ SECONDS = 60.0
 _LOADED = [
     "pytest",  # what the processes of multiprocessing import as their main module, when pytest started them
     "tidegate.app",
+    "tidegate.client.remote_actors",
+    "tidegate.faust_host.hosted_app",
     "tidegate.faust_host.transport",
     "tidegate.faust_host.worker",
+    "tidegate.host.engine_runner",
+    "tidegate.host.topic_sender",
     "tidegate.logs.kafka.membership",
     "tidegate.logs.kafka.observer",
     "tidegate.testing",

@@ -28,7 +28,7 @@ async def _ran(app: App, flags: Mapping[str, Any], sent: Iterable[Sent]) -> None
     app.host = Host(app.define, flags=flags)
     await app.host.start()
     for topic, values in sent:
-        await app.send_many(topic, values)
+        await app.topics[str(getattr(topic, "name", topic))].send_many(values)
     await app.host.stop()
     bounded = Host(app.define, flags=flags, until_end=True)
     await bounded.start()

@@ -117,8 +117,8 @@ async def test_an_app_starts_from_what_spark_has_written_and_spark_reads_what_it
     app.host = host = Host(app.define, flags=flags)
     await host.start()
     running = asyncio.create_task(host.run())
-    orders = app.declared_topics["orders"]
-    await app.send_many(orders, [Order(what=f"k{n}", count=1000) for n in range(50)])
+    orders = app.topics["orders"]
+    await orders.send_many([Order(what=f"k{n}", count=1000) for n in range(50)])
     while not await _all_seen(app, flags):  # noqa: ASYNC110  another process could ask no otherwise
         await asyncio.sleep(0.1)
     await savepoints.create("after", stop=False, timeout=60)

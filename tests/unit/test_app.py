@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
 from datetime import timedelta
-from typing import Any, TypedDict, assert_type
+from pathlib import Path
+from typing import Any, TypedDict, assert_type, get_type_hints
 
 import msgspec
 import pydantic
@@ -13,6 +19,8 @@ import tidegate
 from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, Topic, ValueState
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import DefinitionError, LogUnavailableError
+from tidegate.settings import Settings, setting_names
+from tidegate.settings_resolution import resolve
 from tidegate.testing import AppHarness
 
 
@@ -28,10 +36,102 @@ async def nothing(ctx: Context, event: Any) -> None: ...
 
 def test_an_option_that_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(DefinitionError, match="'comit_interval'; did you mean 'commit_interval'"):
-        App("app", comit_interval=1)
-    with pytest.raises(DefinitionError, match="neither has Faust"):
-        App("app", colour="red")
-    assert App("app", stream_buffer_maxsize=7).conf.stream_buffer_maxsize == 7
+        App("app", comit_interval=1)  # type: ignore[call-arg]
+    with pytest.raises(DefinitionError, match="'colour'; 'tidegate config' shows them"):
+        App("app", colour="red")  # type: ignore[call-arg]
+    with pytest.raises(DefinitionError, match=r"Faust's, App\(..., faust=\{'stream_buffer_maxsize': ...\}\)"):
+        App("app", stream_buffer_maxsize=7)  # type: ignore[call-arg]
+
+
+def test_every_setting_is_a_parameter_of_its_own_with_the_settings_type() -> None:
+    parameters = dict(inspect.signature(App).parameters)
+    hints = get_type_hints(Settings)
+    for own in ("id", "time", "watermark", "faust"):
+        del parameters[own]
+    assert set(parameters) == set(setting_names())
+    for name, parameter in parameters.items():
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameter.default is None  # not given: the environment, or the default of the setting
+        given = eval(parameter.annotation, vars(tidegate.app))
+        assert given == ((hints[name] | None) if name != "data" else str | Path | None), name
+
+
+def test_a_setting_that_is_given_holds_and_others_keep_their_defaults() -> None:
+    app = App("app", partitions=7, kafka_tls="on", data="here")
+    assert app.define().options == {"partitions": 7, "kafka_tls": "on", "data": "here"}
+    settings = resolve(app.define().options, environment={}).settings
+    assert settings == dataclasses.replace(Settings(), partitions=7, kafka_tls="on", data=Path("here"))
+
+
+def test_public_names_are_few_annotated_and_documented() -> None:
+    names = [name for name in dir(App("app")) if not name.startswith("_")]
+    assert len(names) <= 25
+    for name in names:
+        member = inspect.getattr_static(App, name)
+        function = member.fget if isinstance(member, property) else member
+        assert inspect.isfunction(function)
+        assert inspect.getdoc(function), f"{name} has no docstring"
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not inspect.Signature.empty, name
+        for parameter in list(signature.parameters.values())[1:]:
+            assert parameter.annotation is not inspect.Parameter.empty, (name, parameter)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("Table", "app.faust.Table"),
+        ("page", "app.faust.page"),
+        ("send", "topic.send"),
+        ("send_many", "topic.send_many"),
+    ],
+)
+def test_what_is_elsewhere_is_named_where_it_is_missed(name: str, instead: str) -> None:
+    app = App("app")
+    with pytest.raises(AttributeError, match=re.escape(f"write {instead}")):
+        getattr(app, name)
+    assert not hasattr(app, "unheard_of")
+
+
+def test_an_app_of_services_imports_no_faust() -> None:
+    """Neither does what declares, tests and starts it; with an agent, a timer or options of Faust's, it is there."""
+    script = """
+import asyncio, sys, tempfile
+import tidegate
+from tidegate.testing import AppHarness
+
+app = tidegate.App("light", api="off", data=tempfile.mkdtemp())
+words = app.topic("words", value_type=str, key=lambda word: word)
+counts = app.topic("counts", value_type=int)
+
+@app.process(words, to=counts)
+async def count(ctx: tidegate.Context, word: str, seen: tidegate.ValueState[int | None]) -> None:
+    seen.value = (seen.value or 0) + 1
+    ctx.emit(seen.value)
+
+def loaded():
+    return sorted({"faust", "mode", "tidegate.faust_host"} & set(sys.modules))
+
+assert not [name for name in sys.modules if name.startswith(("tidegate.engine", "tidegate.logs.kafka", "rocksdict"))]
+with AppHarness(app) as harness:
+    harness.send(words, "a")
+    assert harness.outputs(counts) == [1]
+
+async def run():
+    await app.start()
+    await words.send("b")
+    assert await words.send("b") is not None
+    await app.stop()
+    assert app.failure is None
+
+asyncio.run(run())
+assert loaded() == [], loaded()
+@app.timer(1.0)
+async def tick() -> None: ...
+assert loaded() == ["faust", "mode", "tidegate.faust_host"], loaded()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("wrong", [{"time": "at"}, {"watermark": 5}])
@@ -57,16 +157,23 @@ def test_a_topics_definition_says_what_was_declared() -> None:
     assert (definition.time, definition.watermark) == (EventTime("name"), Monotonic())
     assert app.topic("u", time=BrokerTime()).definition.spec.append_time
     assert app.topic("v", compact=True).definition.spec.compact
-    assert list(app.declared_topics) == ["t", "u", "v"]
+    assert list(app.topics) == ["t", "u", "v"]
+    assert app.topics["t"] is topic
+    assert (str(topic), repr(app)) == ("<Topic t>", "<App app>")
 
 
 def test_a_type_in_the_place_of_a_name_is_told_where_it_belongs() -> None:
     with pytest.raises(DefinitionError, match="value_type="):
         App("app").topic("t", Event)  # type: ignore[call-overload]
+    with pytest.raises(DefinitionError, match=r"declares one topic"):
+        App("app").topic("t", "u")  # type: ignore[call-overload]
 
 
 def test_type_checkers_know_what_a_topic_is() -> None:
-    assert_type(App("app").topic("t", value_type=Event, key="name"), Topic)
+    app = App("app")
+    assert_type(app.topic("t", value_type=Event, key="name"), Topic[Event])
+    assert_type(app.topic("u", value_type=dict[str, int], key=lambda value: value["a"]), Topic[dict[str, int]])
+    assert_type(app.topic("v"), Topic[Any])
 
 
 def test_a_key_may_be_a_field_of_a_dict() -> None:
@@ -260,12 +367,6 @@ def test_every_public_name_is_there() -> None:
     assert set(tidegate.__all__) <= set(dir(tidegate))
     with pytest.raises(AttributeError, match="unknown"):
         tidegate.unknown  # noqa: B018
-
-
-def test_faust_and_tidegate_topics_live_side_by_side() -> None:
-    app = App("app")
-    assert app.topic("one", "two").get_topic_name is not None  # Faust's own: several topics in one
-    assert list(app.declared_topics) == []
 
 
 class Nested(ProcessFunction[Any, Any]):

@@ -11,7 +11,7 @@ from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.client.log_access import Access
 from tidegate.directories import checkpoint_url
 from tidegate.errors import CheckpointError
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import TakeCheckpoint
 
 __all__ = ("SHOWN", "list_checkpoints", "row", "storage_of", "summary", "take_checkpoint", "told")

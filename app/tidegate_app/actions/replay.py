@@ -45,7 +45,7 @@ from tidegate.errors import ServiceFailedError, TidegateError, UnknownNameError
 from tidegate.formatting import count
 from tidegate.functions.definition import InputSpec, ServiceDefinition
 from tidegate.functions.service import Service
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.keys import encode_key, key_group, partition_of, task_of_group
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.observer import Observer

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tidegate.client.log_access import Access
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import Reset
 from tidegate.owner_rpc.reset import topics_to_empty
 from tidegate_app.output import note

@@ -25,7 +25,7 @@ from tidegate.client.log_access import Access
 from tidegate.directories import checkpoint_url
 from tidegate.errors import CheckpointError, CheckpointFailedError, UnknownNameError, UsageError
 from tidegate.formatting import count
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.query.json_values import json_bytes, json_key
 from tidegate.time.clock import MIN_TIME
 from tidegate_app.output import note, print_json, print_table, stderr_console, write_lines

@@ -22,7 +22,7 @@ from tidegate.errors import (
     UsageError,
 )
 from tidegate.formatting import count
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import AppendedRecord
 from tidegate.serving.record_maker import RecordMaker, needs_key, typed_topic
 from tidegate.time.clock import SystemClock

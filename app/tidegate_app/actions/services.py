@@ -10,7 +10,7 @@ from tidegate.client.log_access import Access
 from tidegate.engine.topology.plan import Plan
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.policies import Retry
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import ServiceStatus, TaskStatus
 from tidegate.state.declaration import StateDeclaration
 from tidegate.time.clock import MAX_TIME, MIN_TIME

@@ -9,7 +9,7 @@ from tidegate.client.log_access import Access
 from tidegate.engine.keyed_state.timers import DOMAINS
 from tidegate.errors import UnknownNameError, UsageError
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.operations import Operations
 from tidegate.owner_rpc.protocol import Entries, Items, Timers
 from tidegate.query.json_values import StateValues, json_key, parse_key

@@ -15,7 +15,7 @@ from tidegate.engine.processing.context import ORIGIN_HEADER, STAMP_HEADER
 from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import LogUnavailableError, OffsetOutOfRangeError, UnknownTopicError, UsageError
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.logs.base import Batch, LogRecord, Reader, TopicPartition
 from tidegate.logs.observer import Observer
 from tidegate.query.json_values import json_bytes, json_key

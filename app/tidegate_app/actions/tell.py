@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.client.remote_actors import correspondence
 from tidegate.errors import UnknownMessageError, UnknownNameError, UsageError
 from tidegate.functions.messages import MessageDefinition, Outgoing, Posted
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.query.json_values import parse_key
 
 __all__ = ("Messaging",)

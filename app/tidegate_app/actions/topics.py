@@ -8,7 +8,7 @@ from typing import Any, Final
 from tidegate.client.log_access import Access
 from tidegate.engine.topology.plan import Plan, dead_letter_topic
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.logs.base import TopicPartition
 from tidegate.logs.observer import Observer
 from tidegate.owner_rpc.protocol import TopicStatus

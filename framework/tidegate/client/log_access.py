@@ -20,7 +20,8 @@ from tidegate.directories import data_directory, on_kafka
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import FIRST, Run, current_run
 from tidegate.errors import LogError, LogInUseError
-from tidegate.host.host import AppDefinition, open_log
+from tidegate.host.app_definition import AppDefinition
+from tidegate.host.host import open_log
 from tidegate.logs.base import TopicSpec
 from tidegate.logs.embedded.observer import LogObserver
 from tidegate.logs.observer import Observer

@@ -23,7 +23,8 @@ from tidegate.engine.task import Task
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import current_run
 from tidegate.errors import LogError, NoWorkerError, UnknownTopicError
-from tidegate.host.host import AppDefinition, open_log
+from tidegate.host.app_definition import AppDefinition
+from tidegate.host.host import open_log
 from tidegate.logs.base import Log, TopicSpec
 from tidegate.logs.reusable_writer import ReusableWriter
 from tidegate.owner_rpc.operations import Operations, Owner, by_partition, describe_topics

@@ -18,7 +18,8 @@ from tidegate.engine.topology.plan import Plan
 from tidegate.errors import DataError, LogUnavailableError, OwnerLeftError, RefusedError, UsageError
 from tidegate.functions.messages import ASK_SECONDS, Answered, Outgoing, Posted
 from tidegate.host.actor_client import ActorClient
-from tidegate.host.host import AppDefinition, Host
+from tidegate.host.app_definition import AppDefinition
+from tidegate.host.host import Host
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.logs.records import record_size
 from tidegate.owner_rpc.protocol import AppendedRecord

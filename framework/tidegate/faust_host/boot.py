@@ -14,10 +14,10 @@ from mode import Service
 from tidegate.directories import on_kafka
 from tidegate.errors import UsageError
 from tidegate.faust_host.config import keep_tables
-from tidegate.host.host import Host
+from tidegate.host.engine_runner import EngineRunner
 
 if TYPE_CHECKING:
-    from tidegate.faust_host.app_base import HostedApp
+    from tidegate.faust_host.hosted_app import HostedApp
 
 __all__ = ("Boot", "EngineService")
 
@@ -29,34 +29,32 @@ class EngineService(Service):
 
     def __init__(self, app: HostedApp, **options: Any) -> None:
         super().__init__(**options)
-        self._app = app
-        self._running: asyncio.Task[None] | None = None
+        self._app, self._runner = app, EngineRunner(app.host)
+        self._watching: asyncio.Task[None] | None = None
 
     async def on_start(self) -> None:
         app = self._app
-        await app.host.start()
+        await self._runner.start()
+        self._watching = asyncio.create_task(self._watch(), name="watching the engine")
         if app.boot_strategy.enable_kafka and app.tables:
             keep_tables(app.conf, app.host.directory, app.given_to_faust)
 
-    async def on_started(self) -> None:
-        self._running = asyncio.ensure_future(self._run(self._app.host))
-
-    async def _run(self, host: Host) -> None:
-        try:
-            await host.run()
-        except Exception as error:
-            await self.crash(error)
+    async def _watch(self) -> None:
+        await self._runner.wait()
+        if self._runner.failure is not None:
+            await self.crash(self._runner.failure)
 
     async def on_stop(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._running
-        await self._app.host.stop()
+                await self._watching
+        await self._runner.stop()
 
 
 class Boot(BootStrategy):
-    """Faust's own Kafka clients start only for what needs them, its web server only for App(..., web_enabled=True)."""
+    """Faust's own Kafka clients start only for what needs them, its web server only if the app asks for it:
+    App(..., faust={"web_enabled": True})."""
 
     app: HostedApp
     enable_kafka = False

@@ -1,28 +1,44 @@
 """From our settings to Faust's: the same brokers, the same login, the same kind of topics.
 
-Whatever is said to Faust itself holds: `App(..., broker_session_timeout=30)`, a configuration object, or one of Faust's
-own environment variables. Only the brokers are always ours.
+Whatever is said to Faust itself holds: `App(..., faust={"broker_session_timeout": 30})`, a configuration object, or
+one of Faust's own environment variables. Only the brokers are always ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import faust
+from faust.types.settings import Settings as FaustSettings
 from faust.utils.urls import urllist
 
 from tidegate.directories import data_directory, on_kafka
+from tidegate.errors import DefinitionError
+from tidegate.functions.validation import nearest
 from tidegate.settings import Settings
 
-__all__ = ("FAUST_DEFAULTS", "connect_faust", "keep_tables")
+__all__ = ("FAUST_DEFAULTS", "FAUST_OPTIONS", "check_options", "connect_faust", "keep_tables")
 
 FAUST_DEFAULTS: Final[Mapping[str, Any]] = {
     "agent_supervisor": "tidegate.faust_host.supervision.StopOnFailure",
     "Worker": "tidegate.faust_host.worker.Worker",
 }
 """Options of Faust's that have another default here."""
+FAUST_OPTIONS: Final = (frozenset(FaustSettings.SETTINGS) | {"monitor", "config_source", "loop", "beacon"}) - {"id"}
+"""What `App(..., faust={...})` may name."""
+
+
+def check_options(app: str, options: Iterable[str]) -> None:
+    """Faust ignores what it does not know, so that a misspelt option would silently do nothing."""
+    for name in options:
+        if name == "broker":
+            raise DefinitionError(f"the broker of Faust's clients is Tidegate's: App({app!r}, broker=...)")
+        if name not in FAUST_OPTIONS:
+            near = nearest(name, FAUST_OPTIONS)
+            meant = "" if near is None else f"; did you mean {near!r}?"
+            raise DefinitionError(f"App({app!r}, faust=...): Faust has no option {name!r}{meant}")
 
 
 def connect_faust(conf: Any, settings: Settings, given: Container[str]) -> None:

@@ -13,7 +13,7 @@ class StopOnFailure(OneForOneSupervisor):
     """The worker stops with the agent's exception, as it does for a service whose errors are not handled.
 
     Faust's own default starts the agent anew behind the event that it failed on, and so drops that event:
-    App(..., agent_supervisor="mode.OneForOneSupervisor") does that here, too."""
+    App(..., faust={"agent_supervisor": "mode.OneForOneSupervisor"}) does that here, too."""
 
     async def restart_service(self, service: ServiceT) -> None:
         reason = service.crash_reason

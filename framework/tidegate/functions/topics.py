@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.codecs import Codec
 from tidegate.keys import KEY_GROUPS, encode_key, key_group, partition_of, task_of_group
-from tidegate.logs.base import TopicSpec
+from tidegate.logs.base import Headers, TopicSpec
 from tidegate.time.sources import EventTime, TimeSource
 from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
 
-__all__ = ("TopicDefinition",)
+__all__ = ("TopicDefinition", "TopicHeaders")
+
+TopicHeaders = Headers | Mapping[str, bytes]
+"""Headers as users give them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +22,8 @@ from tidegate.engine.topology.run import current_run, fence
 from tidegate.engine.worker.engine import Engine, TaskReport
 from tidegate.errors import LogInUseError, NotReadyError, OwnerError, StoreError
 from tidegate.formatting import count
-from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.topics import TopicDefinition
 from tidegate.host.actor_client import ActorClient
+from tidegate.host.app_definition import AppDefinition
 from tidegate.host.metrics_server import serve_metrics
 from tidegate.host.producer import TopicProducer
 from tidegate.logs.base import Log, NewRecord, TopicPartition
@@ -39,29 +37,15 @@ from tidegate.owner_rpc.server import ControlServer
 from tidegate.query.key_count import KeyCount, count_keys
 from tidegate.query.views import ServiceView, TaskView
 from tidegate.settings import Settings
-from tidegate.settings_resolution import Resolved, resolve
+from tidegate.settings_resolution import Resolved
 from tidegate.time.clock import Clock, SystemClock
 
-__all__ = ("AppDefinition", "Host", "open_log")
+__all__ = ("Host", "open_log")
 
 logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """How long a worker waits for a log that is held by somebody who is no worker: a command, or one that is stopping."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AppDefinition:
-    """What an app is, apart from how it is hosted."""
-
-    id: str
-    services: tuple[ServiceDefinition, ...]
-    topics: tuple[TopicDefinition, ...]
-    options: Mapping[str, Any]
-    """Settings given in the code."""
-
-    def resolve(self, flags: Mapping[str, Any] | None = None) -> Resolved:
-        return resolve(self.options, flags)
 
 
 def open_log(app: str, settings: Settings, clock: Clock) -> Log:

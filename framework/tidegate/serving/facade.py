@@ -21,7 +21,8 @@ from tidegate.errors import (
 )
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host.host import AppDefinition, Host
+from tidegate.host.app_definition import AppDefinition
+from tidegate.host.host import Host
 from tidegate.logs.observer import Worker
 from tidegate.owner_rpc.operations import describe_topics
 from tidegate.owner_rpc.protocol import TopicStatus

@@ -25,7 +25,7 @@ from tidegate.engine.topology.run import current_run
 from tidegate.engine.worker.engine import Engine
 from tidegate.errors import UsageError
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.settings import Settings
 from tidegate.testing.helpers import ServiceName, chosen, in_event_loop
 from tidegate.testing.memory_log import MemoryLog

@@ -12,7 +12,7 @@ from tidegate.errors import UnknownNameError
 from tidegate.functions.context import Timer
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.service import Service
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.query.pages import PageEntry
 from tidegate.query.views import ServiceView

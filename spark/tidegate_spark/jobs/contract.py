@@ -53,7 +53,7 @@ class ToTopic:
 
     So each has an id in its header `tidegate-id`, the same when it comes again, by which a service can tell."""
 
-    topic: Topic
+    topic: Topic[Any]
     key: str | None = None
     """The column that is the key; None: records have none, and the topic must not ask for one."""
     id: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class ToTopic:
 class Source:
     """A topic as an input, with what is to be different from its declaration."""
 
-    topic: Topic
+    topic: Topic[Any]
     watermark: str | None = ""
     """As in stream_topic; empty: the topic's own."""
     schema: Any = None
@@ -85,7 +85,7 @@ class Source:
         return str(self.topic.name)
 
 
-def source(topic: Topic, *, watermark: str | None = "", schema: Any = None, **options: str) -> Source:
+def source(topic: Topic[Any], *, watermark: str | None = "", schema: Any = None, **options: str) -> Source:
     return Source(topic, watermark, schema, tuple(options.items()))
 
 

@@ -77,7 +77,7 @@ async def _send_likes(app: App, most: int, pauses: tuple[float, ...]) -> None:
 
 async def send_entries(app: App) -> None:
     """Beside services that take entries: a few at a time, until the process is killed."""
-    topic = app.declared_topics["entries"]
+    topic = app.topics["entries"]
     coming = entries(int(os.environ["TIDEGATE_SEED"]), sys.maxsize, in_order=True)
     while True:
         await topic.send_many(list(itertools.islice(coming, 5)))
@@ -86,7 +86,7 @@ async def send_entries(app: App) -> None:
 
 async def send_large(app: App) -> None:
     """Beside the ledger: large entries, until the log takes no more."""
-    topic = ledger.declared_topics["entries"]
+    topic = ledger.topics["entries"]
     number = 1_000 * os.getpid()
     while True:
         number += 1
@@ -100,7 +100,7 @@ async def send_large(app: App) -> None:
 
 async def send_some(app: App) -> None:
     """Beside the ledger: a few entries, one after the other; then it stops the worker."""
-    topic = ledger.declared_topics["entries"]
+    topic = ledger.topics["entries"]
     for entry in entries(1, 40, first=70_001):
         await topic.send(value=entry)
         acknowledge(str(entry.id))
@@ -109,7 +109,7 @@ async def send_some(app: App) -> None:
 
 async def send_fast(app: App) -> None:
     """Beside the ledger: slow entries, as fast as the log takes them. Acknowledges bytes."""
-    topic = ledger.declared_topics["entries"]
+    topic = ledger.topics["entries"]
     padding = os.urandom(1_000).hex()
     for first in itertools.count(100_001, 500):
         numbers = range(first, first + 500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -15,7 +16,6 @@ import fsspec.implementations.local
 import uvloop
 
 import tidegate.directories
-import tidegate.faust_host.transport
 import tidegate.host.host
 import tidegate_app.actions.savepoint
 import tidegate_app.app_loader
@@ -27,7 +27,8 @@ from examples.tinder_match import app as tinder
 from tests.faults.support import apps
 from tidegate import App, faults
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host.host import AppDefinition, Host
+from tidegate.host.app_definition import AppDefinition
+from tidegate.host.host import Host
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
 from tidegate.logs.kafka import KafkaLog, membership
 from tidegate.settings import Settings
@@ -45,7 +46,6 @@ LOADED = (
     uvloop,
     KafkaLog,
     membership,
-    tidegate.faust_host.transport,
     tidegate_app.commands.savepoint,
     tidegate_app.commands.worker,
     tidegate_app.app_loader,
@@ -67,11 +67,10 @@ def live(arguments: dict[str, Any]) -> int:
         return _run(arguments["command"])
     app: App = find(arguments["app"])
     clock = JumpingClock(arguments.get("jumps") or [])
-    app.host = Host(lambda: renamed(app.define(), arguments.get("prefix", "")), clock=clock)
+    feed = find(arguments["feed"]) if arguments.get("feed") else None
+    app.host = FedHost(app, feed, lambda: renamed(app.define(), arguments.get("prefix", "")), clock=clock)
     if arguments.get("log"):
         _tune_log(EmbeddedOptions(**arguments["log"]))
-    if arguments.get("feed"):
-        find(arguments["app"]).task(find(arguments["feed"]))
     return _run(["worker", arguments["app"], *(("--until-end",) if arguments.get("until_end") else ())])
 
 
@@ -85,6 +84,28 @@ def _run(command: list[str]) -> int:
 def find(name: str) -> Any:
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
+
+
+class FedHost(Host):
+    """A host beside which a feed runs; what that fails with fails the worker."""
+
+    def __init__(self, app: App, feed: Feed | None, define: Callable[[], AppDefinition], *, clock: Clock) -> None:
+        super().__init__(define, clock=clock)
+        self._app, self._feed = app, feed
+
+    async def run(self) -> None:
+        if self._feed is None:
+            return await super().run()
+        running, feeding = asyncio.ensure_future(super().run()), asyncio.ensure_future(self._feed(self._app))
+        try:
+            await asyncio.wait((running, feeding), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await feeding
+            await running
+        finally:
+            for task in (running, feeding):
+                task.cancel()
+            await asyncio.wait((running, feeding))
 
 
 class JumpingClock(SystemClock):

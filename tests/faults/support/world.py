@@ -247,7 +247,7 @@ class World(ABC):
 
     def append(self, topic: str, values: Iterable[msgspec.Struct], batch: int = 50) -> None:
         """Append values as a sender would, a few in each transaction."""
-        codec, definition = msgspec.json.Encoder(), self.definition.declared_topics[topic].definition
+        codec, definition = msgspec.json.Encoder(), self.definition.topics[topic].definition
         rows = [(definition.key_of(value), codec.encode(value)) for value in values]
         self.append_raw(topic, [(key, value, None) for key, value in rows], batch)
 

@@ -57,7 +57,7 @@ raw = app.topic(f"{NAME}.raw", value_type=dict, key="who")
 likes = app.topic(f"{NAME}.likes", value_type=Like, key="who")
 alerts = app.topic(f"{NAME}.alerts", value_type=Alert)
 totals = app.topic(f"{NAME}.totals", value_type=dict, key="who")
-table = app.Table("totals", default=int)
+table = app.faust.Table("totals", default=int)
 
 
 @app.agent(raw)
@@ -293,7 +293,7 @@ async def ask():
 
 
 async def test_agents_are_asked_and_cast_to(make: Make) -> None:
-    shop = make(ASKED, "partitions=2, reply_create_topic=True")
+    shop = make(ASKED, "partitions=2, faust={'reply_create_topic': True}")
     worker = shop.work()
 
     assert sorted(shop.first("answers", 3)) == [7, 42, 63]
@@ -385,11 +385,11 @@ def test_the_only_worker_of_an_embedded_log_leads(make: Make) -> None:
 def test_pages_are_served_if_the_app_asks_for_a_web_server(make: Make) -> None:
     port = free_port()
     page = """
-@app.page("/total/")
+@app.faust.page("/total/")
 async def total(web, request):
     return web.json({"total": table["k0"]})
 """
-    shop = make(PIPELINE + page, f"web_enabled=True, web_port={port}, web_bind='127.0.0.1'")
+    shop = make(PIPELINE + page, f"faust={{'web_enabled': True, 'web_port': {port}, 'web_bind': '127.0.0.1'}}")
     worker = shop.work()
     shop.send_to("raw", {"who": "k0", "id": 1})
     shop.first("totals", 1)
@@ -458,7 +458,7 @@ def test_an_app_that_comes_from_faust_goes_on_where_it_was(tmp_path: Path, kafka
         assert worker.stop() == 0, worker.output
 
         after = before.replace("import faust\n", "import faust\nfrom tidegate import App\n")
-        after = after.replace(FAUST_APP, f'App("{shop.id}")')
+        after = after.replace(FAUST_APP, f'App("{shop.id}")').replace("app.Table(", "app.faust.Table(")
         for name, kind in (("orders", "Order"), ("spenders", "Spender")):
             assert FAUST_TOPIC.format(name, kind) in after
             after = after.replace(FAUST_TOPIC.format(name, kind), OUR_TOPIC.format(name, kind))
@@ -483,10 +483,12 @@ notes = app.topic(f"{NAME}.notes", value_type=str, key=lambda note: note, partit
 
 @app.command()
 async def feed():
-    await notes.declare()
-    await (await notes.send(value="from a command"))
-    await (await notes.send(key="k", value="to a partition", partition=2))
-    await (await app.send(f"{NAME}.notes", "k", "by name"))
+    fausts = app.faust.topic(notes)
+    await fausts.declare()
+    position = await notes.send("from a command")
+    assert position == 1, position
+    await (await fausts.send(key="k", value="to a partition", partition=2))
+    await (await app.faust.send(f"{NAME}.notes", "k", "by name"))
 """
 
 
@@ -517,7 +519,7 @@ heard = app.topic(f"{NAME}.heard", value_type=str, key=lambda text: text)
 @app.agent(alerts)
 async def alarm(stream):
     async for alert in stream:
-        await heard.send(value=alert)
+        assert await heard.send(alert) is None  # buffered by Faust
 """
 
 
@@ -586,7 +588,7 @@ def test_an_agent_that_fails_stops_the_worker_and_handles_the_event_again(make: 
 
 
 def test_fausts_own_supervisor_goes_on_and_the_failure_is_shown(make: Make) -> None:
-    shop = make(FAILS, 'partitions=1, agent_supervisor="mode.OneForOneSupervisor"')
+    shop = make(FAILS, 'partitions=1, faust={"agent_supervisor": "mode.OneForOneSupervisor"}')
     worker = shop.work()
     shop.send_to("beats", "one", "bad", "two")
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from tidegate import App, Context, Default, Topic, ValueState
 from tidegate.testing import AppHarness
 
 
-def counting() -> tuple[App, Topic, Topic]:
+def counting() -> tuple[App, Topic[Any], Topic[Any]]:
     app = App("eager", partitions=1)
-    words: Topic = app.topic("words", value_type=str)
-    counts: Topic = app.topic("counts", value_type=int)
+    words: Topic[Any] = app.topic("words", value_type=str)
+    counts: Topic[Any] = app.topic("counts", value_type=int)
 
     @app.process(words, to=counts, guarantee="at_least_once")
     async def count(ctx: Context, word: str, seen: Annotated[ValueState[int], Default(0)]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from faust.types.auth import AuthProtocol, SASLMechanism
 
 from tidegate import App
+from tidegate.errors import DefinitionError
 from tidegate.faust_host.config import keep_tables
 
 BROKER = "kafka://one:9092,two:9093"
@@ -18,8 +19,17 @@ BROKER = "kafka://one:9092,two:9093"
 
 def connected(**options: Any) -> Any:
     app = App("app", **{"broker": BROKER, **options})
-    app.connect_faust()
-    return app.conf
+    app.faust.connect_faust()
+    return app.faust.conf
+
+
+def test_options_go_to_faust_and_those_that_it_does_not_know_are_refused() -> None:
+    conf = App("app", faust={"stream_buffer_maxsize": 7, "store": "aerospike://"}).faust.conf
+    assert (conf.stream_buffer_maxsize, conf.store.scheme) == (7, "aerospike")
+    with pytest.raises(DefinitionError, match="Faust has no option 'topic_partition'; did you mean 'topic_partitions'"):
+        App("app", faust={"topic_partition": 4})
+    with pytest.raises(DefinitionError, match=r"is Tidegate's: App\('app', broker=\.\.\.\)"):
+        App("app", faust={"broker": "kafka://elsewhere:9092"})
 
 
 def test_brokers_are_those_of_our_settings() -> None:
@@ -36,15 +46,15 @@ def test_flags_win_over_the_environment_and_that_over_the_app(monkeypatch: pytes
     async def agent(stream: Any) -> None: ...
 
     monkeypatch.setenv("BROKER_URL", "kafka://fausts-own:9092")
-    app.connect_faust()
-    assert str(app.conf.broker[0]) == "kafka://one:9092"
+    app.faust.connect_faust()
+    assert str(app.faust.conf.broker[0]) == "kafka://one:9092"
     monkeypatch.setenv("TIDEGATE_BROKER", "kafka://environment:9092")
-    app.connect_faust()
-    assert str(app.conf.broker[0]) == "kafka://environment:9092"
+    app.faust.connect_faust()
+    assert str(app.faust.conf.broker[0]) == "kafka://environment:9092"
     app.host.flags = {"broker": "kafka://flag:9092"}
-    app.connect_faust()
-    assert str(app.conf.broker[0]) == "kafka://flag:9092"
-    assert [str(url) for url in app.transport.url] == ["kafka://flag:9092"]
+    app.faust.connect_faust()
+    assert str(app.faust.conf.broker[0]) == "kafka://flag:9092"
+    assert [str(url) for url in app.faust.transport.url] == ["kafka://flag:9092"]
 
 
 def test_topics_of_fausts_own_are_like_ours() -> None:
@@ -83,11 +93,11 @@ def test_tls_and_logins_are_ours() -> None:
 
 def test_what_was_said_to_faust_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPIC_PARTITIONS", "9")
-    app = App("app", broker=BROKER, broker_session_timeout=33.0)
-    app.config_from_object({"producer_compression_type": "snappy"})
-    app.connect_faust()
-    app.connect_faust()
-    conf = app.conf
+    app = App("app", broker=BROKER, faust={"broker_session_timeout": 33.0})
+    app.faust.config_from_object({"producer_compression_type": "snappy"})
+    app.faust.connect_faust()
+    app.faust.connect_faust()
+    conf = app.faust.conf
     assert (conf.broker_session_timeout, conf.topic_partitions, conf.producer_compression_type) == (33, 9, "snappy")
 
 
@@ -104,7 +114,7 @@ def test_tables_are_below_what_the_worker_keeps_unless_said_otherwise(tmp_path: 
     assert conf.tabledir == tmp_path / "app" / "worker-0" / "faust" / "v1" / "tables"
     assert conf.tabledir.is_dir()
 
-    conf = connected(data=tmp_path, datadir=tmp_path / "mine")
+    conf = connected(data=tmp_path, faust={"datadir": tmp_path / "mine"})
     keep_tables(conf, tmp_path / "app" / "worker-0", {"datadir"})
     assert conf.tabledir == tmp_path / "mine" / "v1" / "tables"
     assert conf.tabledir.is_dir()

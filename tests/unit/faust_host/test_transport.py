@@ -17,10 +17,10 @@ TOPIC = TP("t", 0)
 @pytest.fixture
 async def consumer() -> AsyncIterator[Consumer]:
     app = App("app", broker="kafka://nowhere:1")
-    app.connect_faust()
-    made = app.consumer
+    app.faust.connect_faust()
+    made = app.faust.consumer
     assert isinstance(made, Consumer)
-    assert isinstance(app.transport, Transport)
+    assert isinstance(app.faust.transport, Transport)
     yield made
     made._thread.thread_loop.close()
 

@@ -261,9 +261,9 @@ def test_under_another_name_beside_the_old_one(tmp_path: Path) -> None:
     def app(name: str) -> App:
         made = hops_app()
         other = App(name)
-        for topic in made.declared_topics.values():
-            other._declared[topic.name] = topic
-        other.services = made.services
+        for topic in made.topics.values():
+            other._topics[topic.name] = topic
+        other._services.update(made.services)
         return other
 
     with AppHarness(app("hops"), checkpoints=tmp_path) as harness:

@@ -83,10 +83,10 @@ def test_a_topic_that_is_not_declared_is_refused_with_advice(to: Any) -> None:
     "send",
     [
         lambda app, topic: topic.send(value=1),
-        lambda app, topic: app.send("first", value=1),
-        lambda app, topic: app.send_many(topic, [1]),
+        lambda app, topic: topic.send_many([1]),
+        lambda app, topic: app.faust.send("first", value=1),
     ],
-    ids=["topic", "app", "many"],
+    ids=["one", "many", "faust"],
 )
 def test_sending_past_the_context_which_would_double_is_refused_in_a_handler(send: Any, wait: bool) -> None:
     async def handle(ctx: Context, event: Any) -> None:

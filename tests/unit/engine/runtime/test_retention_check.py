@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tidegate import App, Context, EventTime
@@ -11,7 +13,7 @@ from tidegate.testing.memory_log import MemoryLog
 DAY_MS = 24 * 3_600_000
 
 
-def make_app(**options: float) -> App:
+def make_app(**options: Any) -> App:
     app = App("history", partitions=2, time=EventTime("at"))
     events = app.topic("events", value_type=dict, key="id")
     late, recent = app.topic("late", value_type=dict, **options), app.topic("kept", value_type=dict, retention=0)

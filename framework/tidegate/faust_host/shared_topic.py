@@ -1,27 +1,25 @@
-"""A topic that services and agents share: one name, one type, one way to write keys and values."""
+"""A topic that services and agents share, as Faust knows it: one name, one type, one way to write keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import faust
 from faust.exceptions import KeyDecodeError, ValueDecodeError
 from faust.topics import Topic as FaustTopic
 
-from tidegate.engine.processing.context import ORIGIN_HEADER, STAMP_HEADER
 from tidegate.errors import DecodeError
+from tidegate.functions.messages import refuse_in_handlers
 from tidegate.functions.topics import TopicDefinition
+from tidegate.host.topic_sender import in_milliseconds, plain_headers
 from tidegate.keys import decode_key, encode_key
-from tidegate.logs.base import Headers
-from tidegate.time.clock import Instant, to_instant
+from tidegate.time.clock import Instant
 
 if TYPE_CHECKING:
-    from tidegate.app import App
+    from tidegate.faust_host.hosted_app import HostedApp
 
-__all__ = ("Topic", "TopicSchema", "in_milliseconds", "plain_headers")
-
-_OURS = frozenset({STAMP_HEADER, ORIGIN_HEADER})
+__all__ = ("SharedTopic", "TopicSchema")
 
 
 class TopicSchema(faust.Schema[Any, Any]):
@@ -64,45 +62,25 @@ class TopicSchema(faust.Schema[Any, Any]):
         return self._codec.encode(value), headers
 
 
-class Topic(FaustTopic):
-    """A topic of an app. Services read and write it by its `definition`; to Faust it is a Faust topic."""
+class SharedTopic(FaustTopic):
+    """A topic of an app, as Faust knows it: agents read and write it as services do."""
 
-    app: App
+    app: HostedApp
 
     def __init__(self, app: Any, *, definition: TopicDefinition, **options: Any) -> None:
         self.definition = definition
-        super().__init__(app, **options)
+        given = {"topics": (definition.name,), "partitions": definition.partitions or None, **options}
+        super().__init__(app, **{**given, "schema": TopicSchema(definition)})
 
-    @property
-    def name(self) -> str:
-        return self.definition.name
-
-    async def send(  # type: ignore[override]
-        self,
-        *,
-        value: Any,
-        key: Any = None,
-        timestamp: Instant | float | None = None,
-        headers: Headers | Mapping[str, bytes] = (),
-        **faust_options: Any,
-    ) -> Any:
-        """Append one value, from outside of a service: a timer, a web view, an agent. See `App.send`."""
-        return await self.app.send(self, key, value, timestamp=timestamp, headers=headers, **faust_options)
-
-    async def send_many(
-        self, values: Iterable[Any], *, timestamp: Instant | None = None, headers: Headers = ()
-    ) -> Mapping[int, int]:
-        """Append values in one transaction. See `App.send_many`."""
-        return await self.app.send_many(self, values, timestamp=timestamp, headers=headers)
+    async def send(self, *, timestamp: Any = None, **options: Any) -> Any:
+        """Faust's own send: what is returned can be awaited until the record is there."""
+        refuse_in_handlers("send", self.definition.name)
+        self.app.require_broker(f"sending to app.faust.topic({self.definition.name!r})")
+        return await super().send(timestamp=timestamp, **options)
 
     async def declare(self) -> None:
         """Create it, as a worker does when it starts."""
         await self.app.declare_topics()
-
-    # -- for Faust ---------------------------------------------------------------------------------------------------
-    async def send_by_faust(self, **options: Any) -> Any:
-        """Through Faust's producer: as in any Faust app, what is returned can be awaited until the record is there."""
-        return await super().send(**options)
 
     def as_future_message(
         self,
@@ -139,19 +117,6 @@ class Topic(FaustTopic):
             self.app, topics=self.topics, schema=TopicSchema(self.definition), partitions=self.partitions
         )
         return plain.derive_topic(**options)
-
-
-def plain_headers(headers: Headers | Mapping[str, bytes] | None) -> Headers:
-    """Without those that name a task as the sender: an agent that passes a record on is not that task."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    return tuple(cast("tuple[str, bytes]", tuple(pair)) for pair in pairs if pair[0] not in _OURS)
-
-
-def in_milliseconds(timestamp: Instant | float | None) -> int | None:
-    """Faust's times are seconds, and floats; ours are milliseconds, and whole."""
-    if timestamp is None:
-        return None
-    return round(timestamp * 1000) if isinstance(timestamp, float) else to_instant(timestamp)
 
 
 def _in_seconds(timestamp: Instant | float | None) -> float | None:

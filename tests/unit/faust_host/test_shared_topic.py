@@ -13,8 +13,8 @@ from faust.topics import Topic as FaustTopic
 from faust.types import Message
 
 from tidegate import App, Context
-from tidegate.errors import DefinitionError, EncodeError, LogUnavailableError, UsageError
-from tidegate.faust_host.topics import Topic
+from tidegate.errors import DefinitionError, EncodeError, UsageError
+from tidegate.faust_host.shared_topic import SharedTopic
 
 
 class Event(msgspec.Struct):
@@ -28,8 +28,11 @@ def message(value: bytes | None, key: bytes | None = b"k") -> Message:
     return Message("t", 0, 0, 0.0, 0, {}, key, value, None)
 
 
-def topic(**options: Any) -> Topic:
-    made: Topic = App("app").topic("t", **{"value_type": Event, "key": "name", **options})
+def topic(**options: Any) -> SharedTopic:
+    app = App("app")
+    app.topic("t", **{"value_type": Event, "key": "name", **options})
+    made = app.faust.topic("t")
+    assert isinstance(made, SharedTopic)
     return made
 
 
@@ -52,7 +55,7 @@ async def test_what_is_not_of_the_declared_type_is_an_error_of_fausts() -> None:
 async def test_clones_are_the_same_topic_and_derived_ones_are_fausts() -> None:
     original = topic()
     clone = original.clone(is_iterator=True)
-    assert isinstance(clone, Topic)
+    assert isinstance(clone, SharedTopic)
     assert clone.definition is original.definition
     derived = original.derive(suffix="-repartition", internal=True)
     assert type(derived) is FaustTopic
@@ -63,7 +66,7 @@ async def test_clones_are_the_same_topic_and_derived_ones_are_fausts() -> None:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def written(topic: Topic, **options: Any) -> Any:
+def written(topic: SharedTopic, **options: Any) -> Any:
     return topic.as_future_message(**options).message
 
 
@@ -102,25 +105,36 @@ async def test_a_record_that_is_passed_on_does_not_name_the_task_that_sent_it() 
 
 
 async def test_what_only_faust_can_do_needs_a_broker() -> None:
-    with pytest.raises(UsageError, match="partition: only Faust"):
+    with pytest.raises(UsageError, match=r"app.faust.topic\('t'\): only Faust"):
         await topic().send(value=Event("x"), partition=0)
-    with pytest.raises(LogUnavailableError, match="not running"):
-        await topic().send(value=Event("x"), partition=None, force=False)
 
 
 # -- declaring ---------------------------------------------------------------------------------------------------------
 
 
-def test_topics_with_options_of_fausts_are_for_agents_only() -> None:
+def test_topics_of_fausts_are_for_agents_only() -> None:
     app = App("app")
-    alone: list[Any] = [app.topic("a", value_serializer="raw"), app.topic("b", "c"), app.topic(pattern="x.*")]
+    alone = [app.faust.topic("a", value_serializer="raw"), app.faust.topic("b", "c"), app.faust.topic(pattern="x.*")]
     for made in alone:
-        assert not isinstance(made, Topic)
+        assert not isinstance(made, SharedTopic)
         with pytest.raises(DefinitionError, match="Faust's alone"):
             app.process(made)(nothing)
         with pytest.raises(DefinitionError, match="Faust's alone"):
             app.process(app.topic(f"in-{id(made)}"), to=made)(nothing)
-    assert all(name.startswith("in-") for name in app.declared_topics)
+    assert all(name.startswith("in-") for name in app.topics)
+
+
+def test_a_declared_topic_is_one_topic_of_fausts_under_its_name_and_itself() -> None:
+    app = App("app")
+    declared = app.topic("t", value_type=Event)
+    shared = app.faust.topic("t")
+    assert app.faust.topic(declared) is shared
+    assert shared.definition is declared.definition
+    assert shared.get_topic_name() == "t"
+    with pytest.raises(
+        DefinitionError, match=r"declared by app\.topic\(\.\.\.\), so it takes no options.*value_serializer"
+    ):
+        app.faust.topic("t", value_serializer="raw")
 
 
 def test_an_agent_that_names_a_declared_topic_gets_it() -> None:
@@ -134,12 +148,20 @@ def test_an_agent_that_names_a_declared_topic_gets_it() -> None:
 
     declared = app.topic("t", value_type=Event)
 
-    assert by_name.channel is declared
+    @app.agent(declared, sink=[declared])
+    async def itself(stream: Any) -> None: ...
+
+    agent: Any = itself
+
+    shared = app.faust.topic(declared)
+    assert by_name.channel is shared
+    assert itself.channel is shared
+    assert list(agent._sinks) == [shared]
     assert type(unknown.channel) is FaustTopic
 
 
 async def test_sending_by_name_finds_a_declared_topic() -> None:
     app = App("app")
     app.topic("t", value_type=Event)
-    with pytest.raises(LogUnavailableError, match="sent to 't'"):
-        await app.send("t", "k", Event("x"))
+    with pytest.raises(UsageError, match=r"app.faust.topic\('t'\)"):
+        await app.faust.send("t", "k", Event("x"))

@@ -1,0 +1,62 @@
+"""The topics of a service, as `app.process` and `app.actor` take them: what it reads, by which key, where it emits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidegate.errors import DefinitionError
+from tidegate.functions.factories import KeyFunction
+from tidegate.functions.topics import TopicDefinition
+from tidegate.functions.validation import KeyBy, check_field, getter
+from tidegate.time.sources import EventTime
+from tidegate.topics import Topic, definition_of
+
+__all__ = ("Inputs", "KeyOf", "Outputs", "inputs_of", "key_functions", "outputs_of")
+
+Inputs = tuple[Topic[Any], ...]
+Outputs = Topic[Any] | Iterable[Topic[Any]] | Mapping[str, Topic[Any]]
+KeyOf = KeyBy[Any] | Mapping[Topic[Any], KeyBy[Any]]
+
+
+def inputs_of(label: str, inputs: Inputs) -> tuple[TopicDefinition, ...]:
+    if not inputs:
+        raise DefinitionError(
+            f"service {label!r} reads no topic: @app.process(topic, ...). "
+            f"One that takes messages only is made by app.actor({label!r})."
+        )
+    definitions = tuple(definition_of(f"service {label!r} reads", topic) for topic in inputs)
+    for topic in definitions:
+        if isinstance(topic.time, EventTime):
+            check_field(f"topic {topic.name!r} takes its time from", topic.time.of, topic.codec.type)
+    if len(set(inputs)) < len(inputs):
+        raise DefinitionError(f"service {label!r}: name the topics that it reads each once")
+    return definitions
+
+
+def outputs_of(label: str, to: Outputs) -> dict[str, TopicDefinition]:
+    if isinstance(to, Mapping):
+        named: list[tuple[str, Any]] = list(to.items())
+    else:
+        topics = [to] if isinstance(to, Topic | str) or not isinstance(to, Iterable) else list(to)
+        named = [(getattr(topic, "name", repr(topic)), topic) for topic in topics]
+    definitions = {name: definition_of(f"service {label!r} emits to", topic) for name, topic in named}
+    if len(definitions) != len(named):
+        raise DefinitionError(f"service {label!r}: to= takes topics made by app.topic(...), each once")
+    return definitions
+
+
+def key_functions(inputs: Inputs, key_by: KeyOf | None) -> tuple[KeyFunction, ...]:
+    """For each input: from a value to its key; None: as the records are keyed."""
+    if key_by is None:
+        return (None,) * len(inputs)
+    if isinstance(key_by, Mapping):
+        missing = [topic.name for topic in inputs if topic not in key_by]
+        if missing:
+            raise DefinitionError(f"key_by= says nothing about {', '.join(missing)}")
+        chosen: list[KeyBy[Any]] = [key_by[topic] for topic in inputs]
+    else:
+        chosen = [key_by] * len(inputs)
+    for topic, item in zip(inputs, chosen, strict=True):
+        check_field(f"key_by= takes the key of {topic.name!r} from", item, topic.definition.codec.type)
+    return tuple(map(getter, chosen))

@@ -1,0 +1,10 @@
+"""Types of Faust's that the methods of an App name."""
+
+from __future__ import annotations
+
+from faust.cli.base import AppCommand
+from faust.types import AgentT, ChannelT, TopicT
+from faust.types.agents import AgentFun, SinkT
+from mode import SupervisorStrategyT
+
+__all__ = ("AgentFun", "AgentT", "AppCommand", "ChannelT", "SinkT", "SupervisorStrategyT", "TopicT")
