@@ -98,7 +98,6 @@ def test_an_app_of_services_imports_no_faust() -> None:
     script = """
 import asyncio, sys, tempfile
 import tidegate
-from tidegate.testing import AppHarness
 
 app = tidegate.App("light", api="off", data=tempfile.mkdtemp())
 words = app.topic("words", value_type=str, key=lambda word: word)
@@ -113,6 +112,7 @@ def loaded():
     return sorted({"faust", "mode", "tidegate.faust_host"} & set(sys.modules))
 
 assert not [name for name in sys.modules if name.startswith(("tidegate.engine", "tidegate.logs.kafka", "rocksdict"))]
+from tidegate.testing import AppHarness
 with AppHarness(app) as harness:
     harness.send(words, "a")
     assert harness.outputs(counts) == [1]
