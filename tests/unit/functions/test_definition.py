@@ -13,7 +13,7 @@ from tidegate.functions.definition import ExecutionSpec, InputSpec, ServiceDefin
 from tidegate.functions.handler_spec import HandlerSpec
 from tidegate.functions.signature import read_signature
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host.host import AppDefinition
+from tidegate.host.app_definition import AppDefinition
 from tidegate.keys import partition_of
 from tidegate.testing import AppHarness
 
