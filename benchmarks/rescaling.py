@@ -19,7 +19,7 @@ from tidegate import App, Context, Default, ValueState
 from tidegate.checkpoints.restore.restore import RestoreOptions
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.reader import open_checkpoint
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.directories import checkpoint_url
 from tidegate.host.host import Host
 from tidegate.keys import encode_key, partition_of
@@ -82,7 +82,7 @@ async def run(keys: int, before: int, after: int, flags: dict[str, Any]) -> dict
     await working
     await host.stop()
     definition = app.define()
-    access = Access(definition, flags)
+    access = LogAccess(definition, flags)
     reader = open_checkpoint(CheckpointStorage(checkpoint_url(definition.id, access.settings), definition.id), "cut")
     async with access.opened():
         with timed(f"restore to {after} tasks", seconds):

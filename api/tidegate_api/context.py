@@ -27,8 +27,8 @@ __all__ = ("MAY_OPERATE", "MAY_READ", "MAY_SEND", "Api", "ApiContext", "Caller",
 class Slots:
     """Room for so many at the same time; others get 429."""
 
-    def __init__(self, most: int, what: str) -> None:
-        self._free, self._what = most, what
+    def __init__(self, limit: int, what: str) -> None:
+        self._free, self._what = limit, what
 
     @contextmanager
     def one(self) -> Iterator[None]:

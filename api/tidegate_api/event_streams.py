@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tidegate.errors import ElsewhereError, NotReadyError, ValueTooLargeError
-from tidegate.serving import Changed, StateOf, wait_for_news
+from tidegate.serving import KeyChange, QueryableState, wait_for_changes
 from tidegate_api.context import ApiContext
 from tidegate_api.forwarding import detail_of, is_forwarded, tasks_of
 from tidegate_api.problems import Problem
@@ -49,7 +49,7 @@ _END: Final = b"event: end\n"
 class Watched:
     """What somebody watches."""
 
-    states: Sequence[StateOf]
+    states: Sequence[QueryableState]
     key: bytes | None = None
     """None: all keys."""
     prefix: bytes = b""
@@ -117,7 +117,7 @@ async def _open_patiently(
                 await opening.enter_async_context(trying.pop_all())
                 return found
         except NotReadyError:
-            api.serving.doubt()
+            api.serving.invalidate_owners()
             if loop.time() + _PAUSE >= deadline or api.stopping.is_set():
                 raise
         await asyncio.sleep(_PAUSE)
@@ -230,13 +230,15 @@ async def _there(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 
 async def _here(api: ApiContext, watched: Watched, numbers: list[int]) -> AsyncIterator[bytes]:
-    news, most = asyncio.Event(), api.settings.api_max_bytes
+    news, max_bytes = asyncio.Event(), api.settings.api_max_bytes
     with ExitStack() as watching:
         watchers = [
             (
                 state,
                 watching.enter_context(
-                    api.serving.watch(state, numbers, key=watched.key, prefix=watched.prefix, most=most, news=news)
+                    api.serving.watch(
+                        state, numbers, key=watched.key, prefix=watched.prefix, max_bytes=max_bytes, news=news
+                    )
                 ),
             )
             for state in watched.states
@@ -253,7 +255,7 @@ async def _here(api: ApiContext, watched: Watched, numbers: list[int]) -> AsyncI
             for state, watcher in watchers:
                 for changed in watcher.take():
                     yield _change(state, changed, watched.named)
-            await wait_for_news(news, LOOK_SECONDS)
+            await wait_for_changes(news, LOOK_SECONDS)
     yield _end("the worker stops" if api.stopping.is_set() else "its tasks have moved")
 
 
@@ -275,7 +277,7 @@ def _firsts(api: ApiContext, watched: Watched) -> Iterator[bytes]:
     for state in watched.states:
         shown, name = key_text(watched.key, state.service.key_type), _name(state, watched.named)
         try:
-            text, reached = api.serving.read(state, watched.key, most=api.settings.api_max_bytes)
+            text, reached = api.serving.read(state, watched.key, max_bytes=api.settings.api_max_bytes)
         except ValueTooLargeError:
             yield _event("value", b'{%b"key":%b,"value":null,"truncated":true}' % (name, shown))
             continue
@@ -283,7 +285,7 @@ def _firsts(api: ApiContext, watched: Watched) -> Iterator[bytes]:
         yield _event("value", body, position_headers([reached])["tidegate-position"])
 
 
-def _change(state: StateOf, changed: Changed | None, named: bool) -> bytes:
+def _change(state: QueryableState, changed: KeyChange | None, named: bool) -> bytes:
     if changed is None:
         return _event("missed", b"{}")
     shown = key_text(changed.key, state.service.key_type)
@@ -303,5 +305,5 @@ def _event(kind: str, body: bytes, id_: str | None = None) -> bytes:
     return ServerSentEvent(body.decode(), event=kind, id=id_, retry=retry, sep="\n").encode()
 
 
-def _name(state: StateOf, named: bool) -> bytes:
+def _name(state: QueryableState, named: bool) -> bytes:
     return b'"state":%b,' % orjson.dumps(state.declaration.name) if named else b""

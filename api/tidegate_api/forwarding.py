@@ -97,7 +97,7 @@ class Peers:
                 reason = f"its owner does not answer ({type(error).__name__})"
             except NotReadyError as error:
                 reason = error.reason
-            self._serving.doubt()
+            self._serving.invalidate_owners()
             if asyncio.get_running_loop().time() + _PAUSE >= deadline:
                 raise NotReadyError(f"{service.name}.{number}", reason)
             await asyncio.sleep(_PAUSE)

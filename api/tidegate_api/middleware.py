@@ -104,11 +104,11 @@ def _is_stream(scope: Scope) -> bool:
     return len(parts) == 5 or (len(parts) == 7 and parts[4] == b"states")
 
 
-async def _read_body(scope: Scope, receive: Receive, most: int) -> Receive:
+async def _read_body(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
     """All of it, up to a size, before anybody looks at it; then whoever wants it gets it at once."""
-    too_large = Problem(413, "too-large", f"a body may have {most:,} bytes (api_max_bytes)")
+    too_large = Problem(413, "too-large", f"a body may have {max_bytes:,} bytes (api_max_bytes)")
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > most:
+        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
             raise too_large
     chunks, size, more = [], 0, True
     while more:
@@ -118,7 +118,7 @@ async def _read_body(scope: Scope, receive: Receive, most: int) -> Receive:
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         more = message.get("more_body", False)
-        if size > most:
+        if size > max_bytes:
             raise too_large
     whole: Message = {"type": "http.request", "body": b"".join(chunks), "more_body": False}
     given = False

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tidegate.errors import ElsewhereError, PositionError, UsageError
-from tidegate.serving import StateOf, parse_key, parse_position
+from tidegate.serving import QueryableState, parse_key, parse_position
 from tidegate_api.context import ApiContext
 from tidegate_api.middleware import PRINCIPAL
 from tidegate_api.problems import Problem, problem_of
@@ -62,17 +62,17 @@ class PointReads:
         context, serving = self._context, self._context.serving
         state = serving.state(service, name)
         key = key_in_path(parts[7], state.service.key_type)
-        most = context.settings.api_max_bytes
+        max_bytes = context.settings.api_max_bytes
         if "as_of" in query:
             as_of = _as_of(query)
             with context.scans.one():
-                text, past = await serving.read_past(as_of, state, key, at=query.get("at"), most=most)
+                text, past = await serving.read_past(as_of, state, key, at=query.get("at"), max_bytes=max_bytes)
             return _answer(state, key, query, text, past_headers(past))
         try:
             if "min_position" in query:
                 wanted = parse_position(query["min_position"])
                 await serving.wait(state.service, state.task_of(key), wanted, context.settings.api_timeout)
-            text, reached = serving.read(state, key, at=query.get("at"), most=most)
+            text, reached = serving.read(state, key, at=query.get("at"), max_bytes=max_bytes)
         except ElsewhereError as elsewhere:
             return await context.peers.forward(request, state.service, elsewhere.task)
         return _answer(state, key, query, text, position_headers([reached]))
@@ -92,7 +92,7 @@ def _as_of(query: Mapping[str, str]) -> str:
 
 
 def _answer(
-    state: StateOf, key: bytes, query: Mapping[str, str], text: bytes | None, headers: Mapping[str, str]
+    state: QueryableState, key: bytes, query: Mapping[str, str], text: bytes | None, headers: Mapping[str, str]
 ) -> Response:
     shown = key_text(key, state.service.key_type)
     if text is None:
@@ -122,7 +122,7 @@ def key_in_body(key: Any, key_type: Any) -> bytes:
             raise UsageError(f"{key!r} is not base64") from None
     if key_type in (str, bytes):
         if not isinstance(key, str):
-            raise UsageError(f"{key!r} cannot be a key here: keys are text")
+            raise UsageError(f"{key!r} is not a valid key: keys are text")
         return parse_key(key, key_type)
     digits = key_type is int and isinstance(key, str)
     return parse_key(key if digits else json.dumps(key), key_type)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 from starlette.responses import Response
 
-from tidegate.serving import Past, Position, Reached, json_key, merge
+from tidegate.serving import AsOfView, Position, ReadCommit, json_key, merge
 
 __all__ = ("NO_STORE", "json_answer", "key_text", "merged_headers", "past_headers", "position_headers", "state_answer")
 
@@ -18,7 +18,7 @@ _KNOWN: Final = 1 << 61
 """Watermarks are within this; beyond, time has not begun, or is at its end."""
 
 
-def position_headers(reached: Iterable[Reached]) -> dict[str, str]:
+def position_headers(reached: Iterable[ReadCommit]) -> dict[str, str]:
     """Tidegate-Position; and the lowest watermark and checkpoint of all."""
     known = list(reached)
     headers = dict(NO_STORE)
@@ -34,7 +34,7 @@ def position_headers(reached: Iterable[Reached]) -> dict[str, str]:
     return headers
 
 
-def past_headers(past: Past) -> dict[str, str]:
+def past_headers(past: AsOfView) -> dict[str, str]:
     """Of an answer that is as of a checkpoint."""
     return {**NO_STORE, **_times(past.watermark, past.manifest.epoch)}
 

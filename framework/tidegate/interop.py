@@ -56,7 +56,7 @@ __all__ = (
     "entry_writer",
     "group_range",
     "keyed_prefix",
-    "look",
+    "load_plan",
     "observe",
     "on_kafka",
     "open_uri",
@@ -78,13 +78,13 @@ def observe(directory: Path) -> LogObserver:
     return LogObserver(directory)
 
 
-async def look(definition: AppDefinition, flags: Mapping[str, Any] | None) -> Plan:
+async def load_plan(definition: AppDefinition, flags: Mapping[str, Any] | None) -> Plan:
     """The app's plan, with its topics as they are on the log now, and of its current run."""
-    from tidegate.client.log_access import Access
+    from tidegate.client.log_access import LogAccess
 
-    access = Access(definition, flags)
+    access = LogAccess(definition, flags)
     async with access.observed() as observer:
-        plan, _ = await access.look(observer)
+        plan, _ = await access.load_plan(observer)
         return plan
 
 
@@ -95,11 +95,11 @@ async def append_records(
     records: Iterable[tuple[bytes | None, bytes | None, Headers]],
 ) -> None:
     """Append key, value and headers to a topic, all in one transaction, through whoever owns the log."""
-    from tidegate.client.log_access import Access
+    from tidegate.client.log_access import LogAccess
     from tidegate.keys import partition_of
     from tidegate.time.clock import SystemClock
 
-    access, now = Access(definition, flags), SystemClock().now()
+    access, now = LogAccess(definition, flags), SystemClock().now()
     async with access.opened() as operations:
         await access.create_topics()
         count = (await access.plan()).topics[topic].partitions

@@ -26,7 +26,7 @@ from tidegate.interop import (
     TaskSnapshot,
     encode_key,
     entry_writer,
-    look,
+    load_plan,
     partition_of,
     schemas_of,
     write_manifest,
@@ -54,7 +54,7 @@ def write_savepoint(
     A frame has key and value; of a map also entry, its own key; of a list index, from 0 on; of a state with a time to
     live it may have expires_at, a timestamp. savepoint: a path or URL that does not exist yet; its last part is the
     savepoint's name. Where the app then reads each topic from is said when it is restored."""
-    plan = waited(look(app.define(), flags))
+    plan = waited(load_plan(app.define(), flags))
     now = time.time_ns() // 1_000_000
     tasks: list[TaskSnapshot] = []
     for name, frames in states.items():
@@ -75,7 +75,7 @@ def _state(service: Any, state: str) -> StateDeclaration:
         raise UnknownNameError("state", state, service.states, of=f"of service {service.name!r}")
     declared: StateDeclaration = service.states[state]
     if declared.kind == "operator":
-        raise UsageError(f"{service.name}.{state} belongs to tasks, not to keys: it cannot be bootstrapped")
+        raise UsageError(f"{service.name}.{state} is an operator state: it belongs to tasks and cannot be bootstrapped")
     return declared
 
 

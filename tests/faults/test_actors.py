@@ -19,7 +19,7 @@ from tests.faults.support.processes import Life
 from tests.faults.support.worker import renamed
 from tests.faults.support.world import World
 from tidegate import AskTimeoutError
-from tidegate.client.remote_actors import correspondence
+from tidegate.client.remote_actors import connect_actors
 from tidegate.errors import LogError, OwnerError
 from tidegate.functions.messages import Outgoing
 from tidegate.host.actor_client import ActorClient
@@ -57,7 +57,7 @@ class Asking:
 
     async def run(self) -> None:
         definition = renamed(self._world.definition.define(), self._world.prefix)
-        async with correspondence(definition, flags(self._world)) as post:
+        async with connect_actors(definition, flags(self._world)) as post:
             await asyncio.gather(*(self._ask_on(post) for _ in range(ASKERS)))
 
     async def _ask_on(self, post: ActorClient) -> None:

@@ -63,7 +63,7 @@ def test_bad_lines_can_be_left_out_and_are_counted(project: Project) -> None:
     [
         (["nope"], "there is no topic 'nope' here; known: counts, greetings, notes"),
         (["notes", "--records"], "not a record"),
-        (["greetings", "--key", "surname"], "its key cannot be found"),
+        (["greetings", "--key", "surname"], "the key function failed"),
     ],
 )
 def test_what_cannot_be_sent_is_an_error_that_says_why(project: Project, arguments: list[str], message: str) -> None:

@@ -48,7 +48,7 @@ def test_a_restore_is_refused_while_a_worker_runs(shop: Shop) -> None:
         shop.order(20)
         shop.run("savepoint", "create", "shop.py", "one")
         refused = shop.run("savepoint", "restore", "shop.py", "one", code=1)
-        assert "works with shop, and its state cannot be replaced under it" in refused.stderr
+        assert "runs shop, and the state of a running worker cannot be replaced" in refused.stderr
     shop.check()
 
 

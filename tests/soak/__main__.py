@@ -46,8 +46,8 @@ class Load:
     """Likes, at a rate, whatever happens to the broker. What became of a batch that failed does not matter: what
     counts is what is in the log."""
 
-    def __init__(self, visit: BrokerLogSession, seed: int, rate: float) -> None:
-        self._visit, self._rate = visit, rate
+    def __init__(self, session: BrokerLogSession, seed: int, rate: float) -> None:
+        self._session, self._rate = session, rate
         self._stream = LikeStream(seed, Origin())
         self.sent = 0
         self.failed = 0
@@ -61,7 +61,7 @@ class Load:
             batch = self._stream.next(round((now - last) * self._rate), span)
             last = now
             try:
-                writer = writer or await self._visit.log.writer()
+                writer = writer or await self._session.log.writer()
                 await writer.append(self._records(batch))
                 self.sent += len(batch)
             except LogError:
@@ -69,7 +69,7 @@ class Load:
                 writer = None
 
     def _records(self, batch: list[Like]) -> dict[TopicPartition, list[NewRecord]]:
-        topic = self._visit.plan.topics[likes.name]
+        topic = self._session.plan.topics[likes.name]
         records: dict[TopicPartition, list[NewRecord]] = {}
         for like in batch:
             key = topic.key_of(like) or b""
@@ -89,15 +89,15 @@ class Soak:
 
     async def run(self) -> int:
         await asyncio.to_thread(self._broker.start)
-        visit = self._visit()
-        await visit.start()
-        await visit.create_topics()
+        session = self._session()
+        await session.start()
+        await session.create_topics()
         workers = [self._new_worker() for _ in range(self._count)]
         try:
             for worker in workers:
                 worker.start()
             faults = Faults(workers, self._broker, Random(self._seed), self._new_worker)
-            load = Load(visit, self._seed, self._rate)
+            load = Load(session, self._seed, self._rate)
             await self._suffer(faults, load, workers)
             summary = await self._settled(workers)
             return self._report(summary, await self._verdict(workers), faults, load)
@@ -105,7 +105,7 @@ class Soak:
             for worker in workers:
                 worker.kill()
             with suppress(LogError):
-                await visit.stop()
+                await session.stop()
             await asyncio.to_thread(self._broker.kill)
 
     def _new_worker(self) -> Worker:
@@ -117,7 +117,7 @@ class Soak:
             await asyncio.to_thread(worker.stop)
         return await asyncio.to_thread(verdict, self._directory, self._broker.url, APP, self._partitions)
 
-    def _visit(self) -> BrokerLogSession:
+    def _session(self) -> BrokerLogSession:
         definition = app.define()
         settings = definition.resolve({"broker": self._broker.url, "partitions": self._partitions}).settings
         return BrokerLogSession(definition, settings, SystemClock())
@@ -152,7 +152,7 @@ class Soak:
         deadline = time.monotonic() + PATIENCE
         while True:
             await asyncio.sleep(3)
-            look = self._visit()
+            look = self._session()
             await look.start()
             try:
                 summary = await compared(look)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tidegate import TTL, App, Context, Default, ListState, MapState, ValueState
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.errors import UnknownNameError, UsageError
 from tidegate.host.host import Host
 from tidegate_app.actions.savepoint import Savepoints, restore_options
@@ -135,5 +135,5 @@ async def test_an_app_starts_from_what_spark_has_written_and_spark_reads_what_it
 
 
 async def _all_seen(app: App, flags: dict[str, Any]) -> bool:
-    report = await Access(app.define(), flags).report()
+    report = await LogAccess(app.define(), flags).report()
     return sum(task.lag for service in report.services for task in service.tasks) == 0

@@ -22,7 +22,7 @@ from examples.tinder_match.events import DAY, MONTH, Like, Match, pair_of
 from examples.tinder_match.fold import expected
 from examples.tinder_match.generator import LikeStream, Origin
 from tests.spark.support import tidegate
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.interop import TopicPartition, append_records
 
 __all__ = ("Expectation", "Rows", "World", "compare", "compare_followed", "read_values", "rows_of")
@@ -133,7 +133,7 @@ async def _count(topic: str, flags: dict[str, Any]) -> int:
 
 async def read_values(topic: str, flags: dict[str, Any]) -> list[bytes]:
     """What a topic of the example holds, committed."""
-    async with Access(app.define(), flags).observed() as observer:
+    async with LogAccess(app.define(), flags).observed() as observer:
         assert observer is not None
         known = await observer.topics()
         if topic not in known:

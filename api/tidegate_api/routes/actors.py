@@ -15,7 +15,7 @@ from tidegate import Service
 from tidegate.codecs import Codec
 from tidegate.errors import ElsewhereError, PositionError, UsageError
 from tidegate.keys import decode_key
-from tidegate.serving import Actor, Position, parse_position
+from tidegate.serving import ActorState, Position, parse_position
 from tidegate_api.context import MAY_READ, MAY_SEND, Api, ApiContext
 from tidegate_api.models import ActorView, MessageRequest, Reply, Told
 from tidegate_api.point_reads import AS_OF_ALONE, key_in_body, key_in_path, no_such_path
@@ -42,24 +42,24 @@ async def get_actor(
     if len(parts) < 6:
         raise no_such_path()
     raw = key_in_path(parts[5], definition.key_type)
-    most = api.settings.api_max_bytes
+    max_bytes = api.settings.api_max_bytes
     if as_of:
         if min_position is not None:
             raise PositionError(AS_OF_ALONE)
         with api.scans.one():
-            actor, past = await api.serving.actor_past(as_of, service, raw, most=most)
+            actor, past = await api.serving.actor_past(as_of, service, raw, max_bytes=max_bytes)
         return _shown(actor, raw, definition.key_type, past_headers(past))
     number = definition.task_for(raw)
     try:
         if min_position is not None:
             await api.serving.wait(definition, number, parse_position(min_position), api.settings.api_timeout)
-        actor, reached = api.serving.actor(service, raw, most=most)
+        actor, reached = api.serving.actor(service, raw, max_bytes=max_bytes)
     except ElsewhereError:
         return await api.peers.forward(request, definition, number)
     return _shown(actor, raw, definition.key_type, position_headers([reached]))
 
 
-def _shown(actor: Actor, key: bytes, key_type: Any, headers: Mapping[str, str]) -> Response:
+def _shown(actor: ActorState, key: bytes, key_type: Any, headers: Mapping[str, str]) -> Response:
     states = b",".join(b"%b:%b" % (orjson.dumps(name), text) for name, text in actor.states.items())
     timers = orjson.dumps([{"name": name, "at": at, "time": domain} for name, domain, at in actor.timers])
     body = b'{"key":%b,"states":{%b},"timers":%b}' % (key_text(key, key_type), states, timers)

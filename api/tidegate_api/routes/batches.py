@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.errors import ValueTooLargeError
-from tidegate.serving import Position, StateOf, parse_position
+from tidegate.serving import Position, QueryableState, parse_position
 from tidegate_api.context import MAY_READ, Api, ApiContext
 from tidegate_api.forwarding import detail_of, is_forwarded
 from tidegate_api.models import BatchRequest, BatchValues
@@ -46,7 +46,12 @@ async def read_batch(
 
 
 async def _batch(
-    request: Request, api: ApiContext, state: StateOf, keys: list[Any], raw: list[bytes], min_position: str | None
+    request: Request,
+    api: ApiContext,
+    state: QueryableState,
+    keys: list[Any],
+    raw: list[bytes],
+    min_position: str | None,
 ) -> Response:
     by_task: dict[int, list[int]] = defaultdict(list)
     for index, key in enumerate(raw):
@@ -67,9 +72,9 @@ async def _batch(
     return state_answer(b'{"values":[%b]}' % parts, _merge(api, [*headers, *answers]))
 
 
-def _check_size(values: list[bytes | None], most: int) -> None:
-    if sum(len(text) for text in values if text is not None) > most:
-        raise ValueTooLargeError(most)
+def _check_size(values: list[bytes | None], max_bytes: int) -> None:
+    if sum(len(text) for text in values if text is not None) > max_bytes:
+        raise ValueTooLargeError(max_bytes)
 
 
 def _merge(api: ApiContext, headers: list[dict[str, str]]) -> dict[str, str]:
@@ -85,7 +90,7 @@ def _merge(api: ApiContext, headers: list[dict[str, str]]) -> dict[str, str]:
 
 async def _read_here(
     api: ApiContext,
-    state: StateOf,
+    state: QueryableState,
     number: int,
     indexes: list[int],
     raw: list[bytes],
@@ -95,7 +100,7 @@ async def _read_here(
     if wanted is not None:
         await api.serving.wait(state.service, number, wanted, api.settings.api_timeout)
     found, reached = api.serving.read_many(
-        state, number, [raw[index] for index in indexes], most=api.settings.api_max_bytes
+        state, number, [raw[index] for index in indexes], max_bytes=api.settings.api_max_bytes
     )
     for index, text in zip(indexes, found, strict=True):
         values[index] = text
@@ -114,7 +119,7 @@ class _Answer(msgspec.Struct):
 async def _read_there(
     request: Request,
     api: ApiContext,
-    state: StateOf,
+    state: QueryableState,
     number: int,
     indexes: list[int],
     keys: list[Any],
@@ -130,7 +135,7 @@ async def _read_there(
     return dict(answer.headers)
 
 
-def _value(key: bytes, state: StateOf, text: bytes | None) -> bytes:
+def _value(key: bytes, state: QueryableState, text: bytes | None) -> bytes:
     shown = key_text(key, state.service.key_type)
     if text is None:
         return b'{"key":%b,"found":false,"value":null}' % shown

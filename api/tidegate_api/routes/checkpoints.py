@@ -49,7 +49,7 @@ async def take_savepoint(api: Api, savepoint: SavepointRequest) -> Response:
 
 def _require_running(api: ApiContext) -> None:
     if not api.serving.started:
-        raise NotReadyError("the app's checkpoints", "the worker is starting, or about to stop")
+        raise NotReadyError("the app's checkpoints", "the worker is starting or stopping")
 
 
 async def _listed(api: ApiContext, listing: Awaitable[list[Checkpoint]]) -> Response:

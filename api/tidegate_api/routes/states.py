@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.errors import PositionError
-from tidegate.serving import Item, KeyPage, KeyRange, StateOf, after_key, parse_position
+from tidegate.serving import KeyEntry, KeyPage, KeyRange, QueryableState, after_key, parse_position
 from tidegate_api.context import MAY_READ, Api, ApiContext
 from tidegate_api.forwarding import detail_of, is_forwarded, tasks_of
 from tidegate_api.models import KeysPage, KeyValue
@@ -77,13 +77,15 @@ async def list_keys(
     """Keys and their values, in the order of their bytes, over all tasks and workers. A page is no snapshot: each key
     in it is as of a commit, and later ones may be of later commits."""
     found = api.serving.state(service, state)
-    keys = KeyRange(prefix=prefix.encode(), start=start.encode(), end=end.encode(), place=_place(cursor))
+    keys = KeyRange(prefix=prefix.encode(), start=start.encode(), end=end.encode(), cursor=_decoded_cursor(cursor))
     limit = min(limit, api.settings.api_page)
     if as_of and min_position:
         raise PositionError(AS_OF_ALONE)
     with api.scans.one():
         if as_of:
-            page, past = await api.serving.scan_past(as_of, found, keys, limit=limit, most=api.settings.api_max_bytes)
+            page, past = await api.serving.scan_past(
+                as_of, found, keys, limit=limit, max_bytes=api.settings.api_max_bytes
+            )
             headers = past_headers(past)
         elif is_forwarded(request):
             numbers = tasks_of(request)
@@ -97,30 +99,30 @@ async def list_keys(
     return state_answer(b'{"items":[%b],"cursor":%b}' % (items, following), headers)
 
 
-def _shown(item: Item, key_type: Any) -> bytes:
+def _shown(item: KeyEntry, key_type: Any) -> bytes:
     key = key_text(item.key, key_type)
     if item.value is None:
         return b'{"key":%b,"value":null,"truncated":true}' % key
     return b'{"key":%b,"value":%b}' % (key, item.value)
 
 
-def _place(cursor: str | None) -> bytes:
+def _decoded_cursor(cursor: str | None) -> bytes:
     return base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)) if cursor else b""
 
 
 async def _local(
-    api: ApiContext, state: StateOf, keys: KeyRange, numbers: list[int], limit: int, min_position: str | None
+    api: ApiContext, state: QueryableState, keys: KeyRange, numbers: list[int], limit: int, min_position: str | None
 ) -> tuple[KeyPage, dict[str, str]]:
     if min_position is not None:
         wanted = parse_position(min_position)
         for number in numbers:
             await api.serving.wait(state.service, number, wanted, api.settings.api_timeout)
-    page, reached = await api.serving.scan(state, keys, numbers, limit=limit, most=api.settings.api_max_bytes)
+    page, reached = await api.serving.scan(state, keys, numbers, limit=limit, max_bytes=api.settings.api_max_bytes)
     return page, position_headers(reached)
 
 
 async def _gather(
-    request: Request, api: ApiContext, state: StateOf, keys: KeyRange, limit: int, min_position: str | None
+    request: Request, api: ApiContext, state: QueryableState, keys: KeyRange, limit: int, min_position: str | None
 ) -> tuple[KeyPage, dict[str, str]]:
     """Ask all owners for a page, and merge: what lies behind the end of one that has more is left for the next."""
     here, there = await api.peers.owners(state.service, range(state.service.tasks))
@@ -165,12 +167,12 @@ async def _remote(
     try:
         answer = await api.peers.ask(address, request, tasks=numbers)
     except httpx.HTTPError as error:
-        api.serving.doubt()
+        api.serving.invalidate_owners()
         raise Problem(503, "not-ready", f"a worker does not answer ({type(error).__name__})") from error
     if answer.status_code != 200:
-        api.serving.doubt()
+        api.serving.invalidate_owners()
         status = answer.status_code if answer.status_code in (422, 429) else 503
         raise Problem(status, "not-ready", f"the worker at {address} says: {detail_of(answer)}")
     page = msgspec.json.decode(answer.content, type=_Page)
-    items = [Item(key, bytes(value) if whole else None) for key, whole, value in page.items]
+    items = [KeyEntry(key, bytes(value) if whole else None) for key, whole, value in page.items]
     return KeyPage(items, page.next), dict(answer.headers)

@@ -109,7 +109,7 @@ async def _at_its_writer(request: Request, api: ApiContext, key: str, body: byte
             return None
         answer = await api.peers.ask(address, request, body=body, seconds=api.settings.api_timeout / 2)
     except (httpx.HTTPError, NotReadyError):
-        api.serving.doubt()
+        api.serving.invalidate_owners()
         return None
     return returned(answer) if answer.status_code in _FINAL else None
 

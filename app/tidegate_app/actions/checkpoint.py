@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.directories import checkpoint_url
 from tidegate.errors import CheckpointError
 from tidegate.host.app_definition import AppDefinition
@@ -55,7 +55,7 @@ async def take_checkpoint(
     definition: AppDefinition, flags: Mapping[str, Any], *, name: str | None = None, timeout: float | None = None
 ) -> dict[str, Any]:
     """Ask the workers, and wait."""
-    async with Access(definition, flags).opened() as operations:
+    async with LogAccess(definition, flags).opened() as operations:
         taken = await operations.checkpoint(TakeCheckpoint(name=name, timeout=timeout))
     return summary(storage_of(definition, flags).manifest(name or taken.epoch))
 

@@ -29,7 +29,7 @@ from tidegate.checkpoints.restore.rescale import SavepointApp
 from tidegate.checkpoints.storage.manifest import TaskSnapshot
 from tidegate.checkpoints.storage.reader import CheckpointReader
 from tidegate.checkpoints.storage.savepoint_state import SavepointState, open_savepoint_state
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.engine.formats.commit_marker import (
     ChannelMark,
     CommitMarker,
@@ -117,7 +117,7 @@ class Replaying:
         return partition_of(self._key, len(tasks))
 
     async def _events(self) -> AsyncIterator[Event]:
-        access = Access(self._definition, self._flags)
+        access = LogAccess(self._definition, self._flags)
         async with access.observed() as observer:
             given = None if observer is None else await self._given(access, observer)
             shuffled = self._before.shuffled(self._service.name)
@@ -134,8 +134,8 @@ class Replaying:
             for event in sorted(found, key=lambda event: event.timestamp):  # of one topic they keep their order
                 yield event
 
-    async def _given(self, access: Access, observer: Observer) -> ServiceDefinition | None:
-        plan, _ = await access.look(observer)
+    async def _given(self, access: LogAccess, observer: Observer) -> ServiceDefinition | None:
+        plan, _ = await access.load_plan(observer)
         return next((service for service in plan.given if service.name == self._service.name), None)
 
     async def _read(self, observer: Observer, spec: InputSpec) -> AsyncIterator[Event]:

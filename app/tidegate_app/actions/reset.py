@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import Reset
 from tidegate.owner_rpc.reset import topics_to_empty
@@ -18,7 +18,7 @@ __all__ = ("Resetting",)
 
 class Resetting:
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], *, outputs: bool, everything: bool) -> None:
-        self._access = Access(definition, flags)
+        self._access = LogAccess(definition, flags)
         self._outputs, self._everything = outputs, everything
 
     async def run(self, *, ask: bool) -> None:

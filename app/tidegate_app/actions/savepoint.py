@@ -21,7 +21,7 @@ from tidegate.checkpoints.storage.export import Format, export_state
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.checkpoints.storage.reader import CheckpointReader, open_checkpoint, open_uri
 from tidegate.checkpoints.storage.savepoint_state import SavepointState, StateEntry, open_savepoint_state
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.directories import checkpoint_url
 from tidegate.errors import CheckpointError, CheckpointFailedError, UnknownNameError, UsageError
 from tidegate.formatting import count
@@ -60,7 +60,7 @@ class Savepoints:
 
     # -- making ------------------------------------------------------------------------------------------------------
     async def create(self, name: str, *, stop: bool, timeout: float | None) -> None:
-        access = Access(self._definition, self._flags)
+        access = LogAccess(self._definition, self._flags)
         async with access.opened():
             with _bar(f"taking {name}"):
                 try:
@@ -77,7 +77,7 @@ class Savepoints:
     async def restore(self, name: str, options: RestoreOptions, *, app_id: str | None) -> None:
         reader = await asyncio.to_thread(self.open, name)
         definition = self._definition if app_id is None else replace(self._definition, id=app_id)
-        access = Access(definition, self._flags)
+        access = LogAccess(definition, self._flags)
         async with access.opened():
             with _bar("restoring") as bar:
                 restored = await access.restore(reader, options, bar.stage)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.errors import (
     DataError,
     LogUnavailableError,
@@ -24,7 +24,7 @@ from tidegate.errors import (
 from tidegate.formatting import count
 from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import AppendedRecord
-from tidegate.serving.record_maker import RecordMaker, needs_key, typed_topic
+from tidegate.serving.record_maker import RecordBuilder, needs_key, typed_topic
 from tidegate.time.clock import SystemClock
 from tidegate_app.output import note, stderr_console
 from tidegate_app.stdin import StdinLines
@@ -45,7 +45,7 @@ class Sending:
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], topic: str, *, skip_bad: bool) -> None:
         if topic not in (names := {declared.name for declared in definition.topics}):
             raise UnknownNameError("topic", topic, names)
-        self._access, self._topic, self._skip_bad = Access(definition, flags), topic, skip_bad
+        self._access, self._topic, self._skip_bad = LogAccess(definition, flags), topic, skip_bad
         self._batch: list[AppendedRecord] = []
         self._bytes = 0
         self._line = 0
@@ -68,12 +68,12 @@ class Sending:
         skipped = f", skipped {self.skipped:,} that are wrong" if self.skipped else ""
         note(f"Sent {count(self.sent, 'record')} to {self._topic}{skipped}.")
 
-    async def _maker(self, field: str | None, envelopes: bool) -> RecordMaker:
+    async def _maker(self, field: str | None, envelopes: bool) -> RecordBuilder:
         await self._access.create_topics()
         plan = await self._access.plan()
         topic = typed_topic(plan, self._topic)
         keyed = needs_key(plan, topic)
-        return RecordMaker(
+        return RecordBuilder(
             topic,
             SystemClock(),
             keyed=keyed,
@@ -82,7 +82,7 @@ class Sending:
             envelopes=envelopes,
         )
 
-    async def _send(self, maker: RecordMaker, lines: StdinLines, progress: _Bar) -> None:
+    async def _send(self, maker: RecordBuilder, lines: StdinLines, progress: _Bar) -> None:
         async for chunk in lines.chunks(idle=IDLE):
             for line in chunk:
                 self._line += 1
@@ -98,7 +98,7 @@ class Sending:
             await asyncio.sleep(0.1)
             self._began = time.monotonic()
 
-    async def _take(self, maker: RecordMaker, line: bytes) -> None:
+    async def _take(self, maker: RecordBuilder, line: bytes) -> None:
         if not line.strip():
             return
         try:
@@ -136,7 +136,7 @@ class Sending:
             except RefusedError as error:
                 if error.kind != "UnknownTopicError":
                     raise
-                raise UsageError(f"{error}\nThe worker runs other code than this: restart it.") from error
+                raise UsageError(f"{error}\nThe worker runs a different version of the code: restart it.") from error
             except (OwnerLostError, LogUnavailableError) as error:
                 raise UsageError(
                     f"{error}.\nThe last {count(len(self._batch), 'record')}, up to line {self._line}, are in the log "

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.engine.topology.plan import Plan
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.policies import Retry
@@ -23,7 +23,7 @@ ANY_TIMER: Final = "(any)"
 
 async def list_services(definition: AppDefinition, flags: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """All services as declared, with how far they have come; and the workers that run them."""
-    report = await Access(definition, flags).report()
+    report = await LogAccess(definition, flags).report()
     status = {service.name: service for service in report.services}
     rows = [_service_row(report.plan, service, status.get(service.name)) for service in report.plan.services.values()]
     return rows, report.workers

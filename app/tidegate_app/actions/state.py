@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.engine.keyed_state.timers import DOMAINS
 from tidegate.errors import UnknownNameError, UsageError
 from tidegate.functions.definition import ServiceDefinition
@@ -31,7 +31,7 @@ class Looking:
         if service not in services:
             raise UnknownNameError("service", service, services)
         self._service: ServiceDefinition = services[service]
-        self._access = Access(definition, flags)
+        self._access = LogAccess(definition, flags)
 
     def declaration(self, state: str) -> StateDeclaration:
         known = self._service.states
@@ -44,7 +44,7 @@ class Looking:
         declaration = self.declaration(state)
         if declaration.kind == "operator":
             if key is not None:
-                raise UsageError(f"state {state!r} belongs to tasks, not to keys: leave out the key")
+                raise UsageError(f"state {state!r} is an operator state: it belongs to tasks, so leave out the key")
             return True, [line async for line in self._items(declaration)]
         if key is None:
             raise UsageError(f"which key? 'tidegate state list' shows all keys of {state!r}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.engine.processing.context import ORIGIN_HEADER, STAMP_HEADER
 from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import LogUnavailableError, OffsetOutOfRangeError, UnknownTopicError, UsageError
@@ -40,7 +40,7 @@ class Tail:
 
 class Tailing:
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], tail: Tail) -> None:
-        self._access = Access(definition, flags)
+        self._access = LogAccess(definition, flags)
         letters = (dead_letter_topic(definition.id, service) for service in definition.services)
         topics = (*definition.topics, *(topic for topic in letters if topic is not None))
         self._declared: dict[str, TopicDefinition] = {topic.name: topic for topic in topics}

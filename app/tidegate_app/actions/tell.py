@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.client.remote_actors import correspondence
+from tidegate.client.remote_actors import connect_actors
 from tidegate.errors import UnknownMessageError, UnknownNameError, UsageError
 from tidegate.functions.messages import MessageDefinition, Outgoing, Posted
 from tidegate.host.app_definition import AppDefinition
@@ -40,13 +40,13 @@ class Messaging:
 
     async def tell(self, content: str, message: str | None, idempotency_key: str | None) -> Posted:
         _, value = self.read(content, message)
-        async with correspondence(self._definition, self._flags) as post:
+        async with connect_actors(self._definition, self._flags) as post:
             return await post.tell(Outgoing(self._service.name, self._key, value, idempotency_key))
 
     async def ask(self, content: str, message: str | None, idempotency_key: str | None, timeout: float) -> str:
         """The reply, as JSON."""
         definition, value = self.read(content, message)
-        async with correspondence(self._definition, self._flags) as post:
+        async with connect_actors(self._definition, self._flags) as post:
             outgoing = Outgoing(self._service.name, self._key, value, idempotency_key)
             answered = await post.ask(outgoing, timeout=timeout)
         return "null" if answered.value is None else definition.reply.encode(answered.value).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.engine.topology.plan import Plan, dead_letter_topic
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.app_definition import AppDefinition
@@ -22,9 +22,9 @@ COUNTED: Final = 100_000
 
 async def list_topics(definition: AppDefinition, flags: Mapping[str, Any], *, internal: bool) -> list[dict[str, Any]]:
     """All topics of the app, and with `internal` those that Tidegate made for itself."""
-    access = Access(definition, flags)
+    access = LogAccess(definition, flags)
     async with access.observed() as observer:
-        plan, existing = await access.look(observer)
+        plan, existing = await access.load_plan(observer)
         there = {topic.name: topic for topic in existing}
         known = plan.topics
         shown = [topic for topic in known.values() if internal or not topic.internal]

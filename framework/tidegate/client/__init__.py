@@ -1,1 +1,1 @@
-"""An app's log and actors for processes that run no worker."""
+"""Access to an app's log and actors from processes that run no worker."""

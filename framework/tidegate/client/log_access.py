@@ -1,7 +1,7 @@
-"""An app's log for whoever is not its worker.
+"""Access to an app's log from outside of its workers, for commands and tools.
 
-An embedded log has one owner: it is asked through its socket if it runs, else one becomes the owner, briefly. A broker
-is asked directly, whoever works there.
+An embedded log has one owner: if it runs, requests go to its control socket, else this process becomes the owner for
+the time being. A broker is accessed directly, beside the workers.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from tidegate.settings import Settings
 from tidegate.settings_resolution import Resolved
 from tidegate.time.clock import SystemClock
 
-__all__ = ("Access", "Report")
+__all__ = ("AppReport", "LogAccess")
 
-PATIENCE: Final = 15.0
-"""How long to wait for a log that is held by somebody who does not answer: one that starts or stops, or a command."""
+LOCK_WAIT_SECONDS: Final = 15.0
+"""How long to wait for a log whose owner does not answer: a worker that starts or stops, or another command."""
 
 CONNECT_SECONDS: Final = 3.0
-"""How long a command waits for a broker that does not answer, unless it is told."""
+"""How long a command waits for a broker that does not answer, unless kafka_connect_timeout is set."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """An app's services, and how they are doing."""
+class AppReport:
+    """An app's services and their progress."""
 
     plan: Plan
     services: list[ServiceStatus]
-    """None, where there is no log yet."""
+    """Empty if there is no log yet."""
     workers: list[str]
-    """Who runs them."""
+    """The running workers."""
 
 
-class Access:
-    """Finds whoever owns the log, or becomes its owner; anew each time that it has let go."""
+class LogAccess:
+    """Connects to the owner of the log, or becomes its owner; again after each release."""
 
     def __init__(
-        self, definition: AppDefinition, flags: Mapping[str, Any] | None = None, *, patience: float = PATIENCE
+        self, definition: AppDefinition, flags: Mapping[str, Any] | None = None, *, lock_wait: float = LOCK_WAIT_SECONDS
     ) -> None:
         self.definition = definition
-        self.settings = _impatient(definition.resolve(flags))
+        self.settings = _with_short_timeout(definition.resolve(flags))
         self.directory = data_directory(definition.id, self.settings)
         self.shared = on_kafka(self.settings)
-        """Nobody owns the log."""
-        self._patience = patience
+        """The log is on a broker and has no owner."""
+        self._patience = lock_wait
         self._connection: Connection | None = None
-        self._visit: LogSession | None = None
+        self._session: LogSession | None = None
 
     @property
     def where(self) -> str:
@@ -75,26 +75,26 @@ class Access:
 
     @property
     def exists(self) -> bool:
-        """Whether the app has ever run here, or was sent anything. Of a broker, that shows when it is asked."""
+        """Whether there is a log: the app has run here, or was sent records. Always true for a broker."""
         return self.shared or (self.directory / "log" / "CURRENT").exists()
 
     @property
     def owns(self) -> bool:
-        """Whether others wait until this lets go."""
-        return self._visit is not None and not self.shared
+        """Whether this process owns the log, so that others wait until it is released."""
+        return self._session is not None and not self.shared
 
     @property
     def owner(self) -> str | None:
-        """The worker that is asked; None: there is none."""
+        """The connected worker, if there is one."""
         return None if self._connection is None else str(self._connection.address)
 
     @property
     def max_record_bytes(self) -> int:
         return open_log(self.definition.id, self.settings, SystemClock()).max_record_bytes
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- observing ---------------------------------------------------------------------------------------------------
     def observer(self) -> Observer:
-        """The log, seen from beside those who work with it; not started yet."""
+        """A read-only view of the log that needs no ownership; not started yet."""
         if self.shared:
             from tidegate.logs.kafka.observer import KafkaObserver
 
@@ -103,7 +103,7 @@ class Access:
 
     @asynccontextmanager
     async def observed(self) -> AsyncIterator[Observer | None]:
-        """The same, started; None: there is no log yet."""
+        """A started observer; None: there is no log yet."""
         if not self.exists:
             yield None
             return
@@ -114,81 +114,81 @@ class Access:
         finally:
             await observer.stop()
 
-    async def look(self, observer: Observer | None) -> tuple[Plan, list[TopicStatus]]:
-        """The app's plan with the topics as they are, and those topics."""
+    async def load_plan(self, observer: Observer | None) -> tuple[Plan, list[TopicStatus]]:
+        """The app's plan for the topics that exist, and the status of the app's topics."""
         existing = {} if observer is None else await observer.topics()
         plan = self._plan(existing, FIRST if observer is None else await current_run(observer, self.definition.id))
         own = topics_of(plan, existing) if self.shared else existing
         return plan, [] if observer is None else await describe_topics(observer, [existing[name] for name in own])
 
-    async def report(self) -> Report:
-        """Ask the workers, or look at what they have committed."""
+    async def report(self) -> AppReport:
+        """Query the running worker, or read the committed progress from the log."""
         connection = None if self.shared else await connect(self.directory)
         if connection is None:
             return await self._report_from_log()
         try:
             topics = {topic.name: _spec(topic) for topic in await connection.topics()}
             plan = self._plan(topics, Run(id=connection.run))
-            return Report(plan=plan, services=await connection.services(), workers=[str(connection.address)])
+            return AppReport(plan=plan, services=await connection.services(), workers=[str(connection.address)])
         finally:
             await connection.close()
 
-    async def _report_from_log(self) -> Report:
+    async def _report_from_log(self) -> AppReport:
         async with self.observed() as observer:
             if observer is None:
-                return Report(plan=self._plan({}, FIRST), services=[], workers=[])
+                return AppReport(plan=self._plan({}, FIRST), services=[], workers=[])
             run = await current_run(observer, self.definition.id)
             plan, workers = self._plan(await observer.topics(), run), await observer.workers(self.definition.id)
             services = await committed_status(plan, observer, workers)
-            return Report(plan=plan, services=services, workers=sorted(worker.name for worker in workers))
+            return AppReport(plan=plan, services=services, workers=sorted(worker.name for worker in workers))
 
     def _plan(self, existing: Mapping[str, TopicSpec], run: Run) -> Plan:
         definition = self.definition
         return Plan(definition.id, definition.services, definition.topics, self.settings, existing, run)
 
-    # -- using -------------------------------------------------------------------------------------------------------
+    # -- operating ---------------------------------------------------------------------------------------------------
     async def operations(self) -> Operations:
-        """Connect to the worker, or own the log; on a broker, neither is needed."""
+        """Connect to the worker, or become the log's owner; a broker needs neither."""
         deadline = asyncio.get_running_loop().time() + self._patience
         while True:
             if self._connection is not None:
                 return self._connection
-            if self._visit is not None:
-                return self._visit.operations
+            if self._session is not None:
+                return self._session.operations
             if not self.shared:
                 self._connection = await connect(self.directory)
             if self._connection is None:
-                await self._begin_visit(deadline)
+                await self._begin_session(deadline)
 
     async def plan(self) -> Plan:
-        """The app's plan, with the topics as they are."""
+        """The app's plan for the topics that exist."""
         operations = await self.operations()
         return self._plan({topic.name: _spec(topic) for topic in await operations.topics()}, self._run)
 
     @property
     def _run(self) -> Run:
-        if self._visit is not None:
-            return self._visit.plan.run
+        if self._session is not None:
+            return self._session.plan.run
         return FIRST if self._connection is None else Run(id=self._connection.run)
 
     async def create_topics(self) -> None:
-        """Create what the app needs, unless a worker that owns the log did so when it started."""
+        """Create the app's topics, unless the owning worker did so when it started."""
         await self.operations()
-        if self._visit is not None:
-            await self._visit.create_topics()
+        if self._session is not None:
+            await self._session.create_topics()
 
     async def check_reset(self) -> None:
-        """Whether a reset would be refused: on a broker, nobody can tell the workers to start anew."""
+        """LogError: a reset is refused, because workers run on the broker that cannot be reset remotely."""
         await self.operations()
-        if isinstance(self._visit, BrokerLogSession):
-            await self._visit.check_nobody_works()
+        if isinstance(self._session, BrokerLogSession):
+            await self._session.check_no_workers()
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
     async def checkpoint(self, name: str | None, *, stop: bool = False, timeout: float | None = None) -> int:
-        """Have the workers take a checkpoint, or a savepoint of this name. Returns its number when it is complete."""
+        """Trigger a checkpoint, or a savepoint of this name. Returns its number when it is complete."""
         operations = await self.operations()
-        if self._visit is not None:
-            return await self._visit.checkpoint(name, stop=stop, timeout=timeout)
+        if self._session is not None:
+            return await self._session.checkpoint(name, stop=stop, timeout=timeout)
         return (await operations.checkpoint(TakeCheckpoint(name, stop, timeout))).epoch
 
     async def restore(
@@ -196,21 +196,21 @@ class Access:
     ) -> RestoreResult:
         """Begin a new run from a savepoint. LogError: workers run."""
         await self.operations()
-        if self._visit is None:
+        if self._session is None:
             raise LogError(
-                f"{self.owner} works with {self.definition.id}, and its state cannot be replaced under it. Stop it "
-                f"(Ctrl-C, or 'tidegate savepoint create APP NAME --stop'), and try again."
+                f"{self.owner} runs {self.definition.id}, and the state of a running worker cannot be replaced. Stop "
+                f"it (Ctrl-C, or 'tidegate savepoint create APP NAME --stop'), and retry."
             )
-        return await self._visit.restore(reader, options, on_progress)
+        return await self._session.restore(reader, options, on_progress)
 
     async def release(self) -> None:
-        """Let go, so that a worker may start. The next use finds the owner anew."""
+        """Release the log, so that a worker can start. The next use connects again."""
         connection, self._connection = self._connection, None
-        visit, self._visit = self._visit, None
+        session, self._session = self._session, None
         if connection is not None:
             await connection.close()
-        if visit is not None:
-            await visit.stop()
+        if session is not None:
+            await session.stop()
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Operations]:
@@ -219,26 +219,26 @@ class Access:
         finally:
             await self.release()
 
-    async def _begin_visit(self, deadline: float) -> None:
-        """Become the owner, or wait a little for whoever is it to answer."""
+    async def _begin_session(self, deadline: float) -> None:
+        """Become the owner of the log, or wait for its current owner to answer or release it."""
         kind = BrokerLogSession if self.shared else LogSession
-        visit = kind(self.definition, self.settings, SystemClock())
+        session = kind(self.definition, self.settings, SystemClock())
         try:
-            await visit.start()
+            await session.start()
         except LogInUseError:
             if asyncio.get_running_loop().time() >= deadline:
                 raise
             await asyncio.sleep(0.05)
         except BaseException:
             with contextlib.suppress(Exception):
-                await visit.stop()
+                await session.stop()
             raise
         else:
-            self._visit = visit
+            self._session = session
 
 
-def _impatient(resolved: Resolved) -> Settings:
-    """A worker waits for its broker; whoever has typed a command, and perhaps a wrong address, wants to know."""
+def _with_short_timeout(resolved: Resolved) -> Settings:
+    """A worker waits for its broker; a command fails early, since its address may be mistyped."""
     settings = resolved.settings
     if resolved.sources["kafka_connect_timeout"] != "default":
         return settings

@@ -1,4 +1,4 @@
-"""Using an app's log without running its services: as its owner for a while, or beside everybody else on a broker."""
+"""Sessions on an app's log without running its services: as its temporary owner, or beside the workers of a broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = ("BrokerLogSession", "LogSession")
 
 
 class LogSession:
-    """Owns a log, for a command, while no worker runs."""
+    """Owns an embedded log for the duration of a command, while no worker runs."""
 
     plan: Plan
 
@@ -54,7 +54,7 @@ class LogSession:
         self.gate = RWLock()
         self.tasks: Mapping[str, Task] = {}
         self.existing: Mapping[str, TopicSpec] = {}
-        """The topics of the log, as they were when they were last looked at."""
+        """The topics of the log, as of the last refresh."""
         self._views: dict[tuple[str, int], TaskView] = {}
 
     @property
@@ -72,12 +72,12 @@ class LogSession:
         await self.log.stop()
 
     async def create_topics(self) -> None:
-        """All that the app needs."""
+        """Create all topics that the app needs."""
         await self.log.create(self.plan.specs)
         self.existing = await self.log.topics()
 
     async def view(self, service: str, key: bytes | None = None) -> ServiceView:
-        """Bring the stores up to the end of their changelogs, and nothing else: no task starts, nothing is written."""
+        """Restore the stores to the end of their changelogs. No task starts, and nothing is written to the log."""
         definition = self.plan.services[service]
         only = None if key is None else definition.task_for(key)
         for task in self.plan.tasks:
@@ -96,14 +96,14 @@ class LogSession:
     async def checkpoint(self, name: str | None = None, *, stop: bool = False, timeout: float | None = None) -> int:
         raise NoWorkerError(self._definition.id)
 
-    async def check_nobody_works(self) -> None:
-        """Who owns an embedded log is alone with it."""
+    async def check_no_workers(self) -> None:
+        """The owner of an embedded log is its only user."""
 
     async def restore(
         self, reader: CheckpointReader, options: RestoreOptions, on_progress: OnProgress
     ) -> RestoreResult:
-        """See `checkpoints.restoring`."""
-        await self.check_nobody_works()
+        """See `checkpoints.restore.restore`."""
+        await self.check_no_workers()
         self._close_stores()
         definition = self._definition
         target = Target(
@@ -120,7 +120,7 @@ class LogSession:
         return restored
 
     def _local_stores(self) -> Destroyed:
-        """What workers on this machine have on disk."""
+        """The stores of this machine's workers."""
         return self._stores()
 
     def _open_log(self) -> Log:
@@ -137,7 +137,7 @@ class LogSession:
         return Environment(
             app=self._definition.id,
             run=self.plan.run.id,
-            confirm_run=_nothing,
+            confirm_run=_no_check,
             log=self.log,
             stores=self._stores(),
             snapshots=NoSnapshots(),
@@ -150,9 +150,9 @@ class LogSession:
 
 
 class BrokerLogSession(LogSession):
-    """Uses a log that nobody owns, beside the workers of the app, if any run.
+    """Uses a broker's log, beside the app's workers, if any run.
 
-    What it reads of changelogs goes into stores of its own, which are gone when it ends."""
+    Changelogs are restored into temporary stores, which are deleted with the session."""
 
     log: KafkaObserver
 
@@ -160,8 +160,8 @@ class BrokerLogSession(LogSession):
         super().__init__(definition, settings, clock)
         self._scratch: Path | None = None
         self.writer = ReusableWriter(self.log, f"{definition.id}.command.{uuid.uuid4().hex}")
-        """What is sent at a time is there together or not at all."""
-        self._operations = _Guest(self)
+        """Appends are transactions."""
+        self._operations = _BrokerOperations(self)
 
     @property
     def operations(self) -> Operations:
@@ -174,10 +174,10 @@ class BrokerLogSession(LogSession):
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
-        """1. Nobody may work with the app. 2. Remove the stores of its workers on this machine. 3. Empty the topics.
-        4. Begin the changelogs with a marker: by its lineage workers on other machines know that what they have in
-        their stores is of another life. 5. Forget the positions that lag is measured by."""
-        await self.check_nobody_works()
+        """1. Require that no worker runs. 2. Delete the stores of the workers on this machine. 3. Empty the topics.
+        4. Begin the changelogs with a marker of a new lineage, by which workers on other machines recognise that
+        their local stores are outdated. 5. Delete the published offsets that lag is measured by."""
+        await self.check_no_workers()
         self._close_stores()
         plan, slots = self.plan, FreeSlots(data_directory(self.plan.app, self._settings))
         emptied = await start_anew(plan, self.log, slots, outputs=outputs, everything=everything, shared=True)
@@ -197,14 +197,14 @@ class BrokerLogSession(LogSession):
     def _local_stores(self) -> Destroyed:
         return FreeSlots(data_directory(self._definition.id, self._settings))
 
-    async def check_nobody_works(self) -> None:
-        """LogError names those who do."""
+    async def check_no_workers(self) -> None:
+        """LogError: it names the running workers."""
         workers = await self.log.workers(self.plan.app)
         if workers:
             raise LogError(
-                f"{self.plan.app} has workers, and its state cannot be replaced under them: "
-                f"{', '.join(sorted(worker.name for worker in workers))}. Stop them and try again. One that was killed "
-                f"counts for {self._settings.kafka_session_timeout:g} s more, its session timeout."
+                f"{self.plan.app} has running workers, and its state cannot be replaced while they run: "
+                f"{', '.join(sorted(worker.name for worker in workers))}. Stop them and retry. A killed worker "
+                f"stays in the group for {self._settings.kafka_session_timeout:g} s, its session timeout."
             )
 
     async def _begin_changelogs(self) -> None:
@@ -223,30 +223,30 @@ class BrokerLogSession(LogSession):
         return StateDirectory(self._scratch, self._settings)
 
 
-class _Guest(Owner):
-    """Operations on a broker's log: of what is there, only what is the app's."""
+class _BrokerOperations(Owner):
+    """Operations on a broker's log, restricted to the app's topics."""
 
-    def __init__(self, visit: BrokerLogSession) -> None:
-        super().__init__(visit)
-        self._visit = visit
+    def __init__(self, session: BrokerLogSession) -> None:
+        super().__init__(session)
+        self._session = session
 
     async def topics(self) -> list[TopicStatus]:
-        visit = self._visit
-        own = topics_of(visit.plan, visit.existing)
-        return await describe_topics(visit.log, [visit.existing[name] for name in own])
+        session = self._session
+        own = topics_of(session.plan, session.existing)
+        return await describe_topics(session.log, [session.existing[name] for name in own])
 
     async def append(self, topic: str, records: list[AppendedRecord]) -> Mapping[int, int]:
-        visit = self._visit
-        spec = visit.existing.get(topic)
+        session = self._session
+        spec = session.existing.get(topic)
         if spec is None:
-            raise UnknownTopicError(topic, topics_of(visit.plan, visit.existing))
-        ends = await visit.writer.append(by_partition(spec, records))
+            raise UnknownTopicError(topic, topics_of(session.plan, session.existing))
+        ends = await session.writer.append(by_partition(spec, records))
         return {source.partition: end for source, end in ends.items()}
 
     async def services(self) -> list[ServiceStatus]:
-        visit = self._visit
-        return await committed_status(visit.plan, visit.log, await visit.log.workers(visit.plan.app))
+        session = self._session
+        return await committed_status(session.plan, session.log, await session.log.workers(session.plan.app))
 
 
-async def _nothing() -> None:
+async def _no_check() -> None:
     pass

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import faust
 from faust.streams import current_event
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.directories import on_kafka
 from tidegate.errors import DefinitionError, UsageError
 from tidegate.faust_host.boot import Boot, EngineService
@@ -94,7 +94,7 @@ class HostedApp(faust.App):
     async def declare_topics(self) -> None:
         """Create the topics that services and agents share; a worker has done so when it runs."""
         if not self.host.running:
-            access = Access(self._hosting.define(), self.host.flags)
+            access = LogAccess(self._hosting.define(), self.host.flags)
             async with access.opened():
                 await access.create_topics()
 

@@ -1,11 +1,11 @@
-"""Tells and asks services something from outside of their handlers; waits for replies.
+"""Sends messages to actors from outside of handlers (tell), and waits for replies (ask).
 
-Asking:
-1. Find the end of the partition in which this asker's replies come, unless it is being read already.
-2. Append the message to the mailbox, with a number and that partition as the address. With an idempotency key it is
-   appended again as long as the log cannot be reached: the service handles it once.
-3. Read replies until the one with that number is there. It was written by the transaction that handled the message,
-   and only what is committed is read.
+An ask:
+1. Find the end offset of this client's reply partition, unless the partition is being read already.
+2. Append the message to the mailbox, with a correlation number and the reply partition as the address. With an
+   idempotency key, repeat the append while the log is unavailable: the service handles the message once.
+3. Read replies until the one with that number arrives. The transaction that handled the message has written it, and
+   only committed records are read.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = ("ActorClient", "compose")
 
 logger = logging.getLogger(__name__)
 
-_AWAY: Final = 0.2
-"""Seconds before a log that could not be reached is tried again."""
+_RETRY_SECONDS: Final = 0.2
+"""The pause before an unavailable log is tried again."""
 _STOPPED: Final = "the app has stopped before the reply came"
 _UNKNOWN_OUTCOME: Final = (LogUnavailableError, OwnerLostError)
 
@@ -58,7 +58,7 @@ class Readable(Protocol):
 def compose(
     plan: Plan, outgoing: Outgoing, now: int, address: ReplyAddress | None
 ) -> tuple[MessageDefinition, TopicPartition, NewRecord]:
-    """A message as it goes into a mailbox: what it is, where it goes, what is written there."""
+    """The mailbox record of a message: its definition, its target partition, and the record."""
     when = now if outgoing.timestamp is None else to_instant(outgoing.timestamp)
     service, message, known = outgoing.service, outgoing.message, plan.mailboxes.get(outgoing.service)
     if known is None or known.mailbox is None:
@@ -80,7 +80,7 @@ class ActorClient:
         self._replies = _Replies(plan, log)
 
     async def close(self) -> None:
-        """Whoever still waits for a reply gets an error."""
+        """Pending asks fail."""
         await self._replies.close()
 
     async def tell(self, message: Outgoing) -> Posted:
@@ -108,19 +108,19 @@ class ActorClient:
         return Posted(target.topic, target.partition, await self._send(target, record))
 
     async def _post_surely(self, target: TopicPartition, record: NewRecord, *, again: bool) -> Posted:
-        """With `again`, until the log can be reached: a second one does no harm."""
+        """With `again`, retry until the log is available: an idempotency key makes duplicates harmless."""
         while True:
             try:
                 return await self._post(target, record)
             except _UNKNOWN_OUTCOME as error:
                 if not again:
                     raise
-                logger.info("a message is sent again: %s", error)
-                await asyncio.sleep(_AWAY)
+                logger.info("sending a message again: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
 class _Replies:
-    """Reads what is replied to one asker. It reads only while somebody waits, and then from the end of that moment."""
+    """Reads the replies to one client. It reads only while asks are pending, from the end offset at their start."""
 
     def __init__(self, plan: Plan, log: Readable) -> None:
         self._topic, self._log = plan.replies, log
@@ -137,10 +137,10 @@ class _Replies:
 
     @asynccontextmanager
     async def expected(self) -> AsyncIterator[tuple[ReplyAddress, asyncio.Future[LogRecord]]]:
-        """An address for one reply, and where that will be."""
+        """An address for one reply, and the future of that reply."""
         coming: asyncio.Future[LogRecord] = asyncio.get_running_loop().create_future()
         await self._listen()
-        self._number += 1  # without an await since: whoever reads stops only when nobody waits
+        self._number += 1  # no await since _listen: the reader stops only when no ask is pending
         address = ReplyAddress(self._source.partition, self._asker, self._number)
         self._waiting[address.id] = coming
         try:
@@ -148,7 +148,7 @@ class _Replies:
         finally:
             del self._waiting[address.id]
             if not coming.cancel() and not coming.cancelled():
-                coming.exception()  # so that asyncio does not complain that nobody has looked at it
+                coming.exception()  # retrieved, so that asyncio does not log it
 
     async def close(self) -> None:
         self._closed = True
@@ -162,7 +162,8 @@ class _Replies:
             self._reader = None
 
     async def _listen(self) -> None:
-        """Somebody reads when this returns. Who begins it may be cancelled: the others wait for the same."""
+        """Make sure that replies are read. The start is a task of its own: the ask that begins it may be cancelled
+        while other asks wait for it."""
         while self._reading is None or self._reading.done():
             if self._closed:
                 raise LogUnavailableError(_STOPPED)
@@ -181,13 +182,13 @@ class _Replies:
         self._reading = asyncio.create_task(self._read(self._reader), name="reading replies")
 
     async def _read(self, reader: Reader) -> None:
-        """Until nobody waits."""
+        """Read until no ask is pending."""
         try:
             while True:
                 try:
                     batches = await reader.read(timeout=0.5)
                 except LogUnavailableError:
-                    await asyncio.sleep(_AWAY)
+                    await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 except OffsetOutOfRangeError:  # the topic was emptied
                     reader.assign(await self._log.end_offsets([self._source]))

@@ -1,4 +1,4 @@
-"""Hosts an app's engine in a process: opens the log, starts the engine, answers those beside it, stops in order."""
+"""Hosts an app's engine in a process: opens the log, starts the engine, serves the control socket, stops in order."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ __all__ = ("Host", "open_log")
 
 logger = logging.getLogger(__name__)
 
-PATIENCE: Final = 5.0
-"""How long a worker waits for a log that is held by somebody who is no worker: a command, or one that is stopping."""
+LOCK_WAIT_SECONDS: Final = 5.0
+"""How long a worker waits for a log that is held by a command, or by a worker that is stopping."""
 
 
 def open_log(app: str, settings: Settings, clock: Clock) -> Log:
@@ -57,7 +57,7 @@ def open_log(app: str, settings: Settings, clock: Clock) -> Log:
 
 
 def join_group(app: str, settings: Settings, address: str) -> Membership:
-    """Whoever else works for this app: on a broker there may be others. `address`: where this worker's API answers."""
+    """This worker's membership in the app's group; on a broker the group may have several. `address`: of its API."""
     if on_kafka(settings):
         from tidegate.logs.kafka.connection.options import addresses_of
         from tidegate.logs.kafka.groups import group_of
@@ -67,14 +67,14 @@ def join_group(app: str, settings: Settings, address: str) -> Membership:
     return Alone(address)
 
 
-def _tell_what_does_not_count(resolved: Resolved, plan: Plan) -> None:
+def _warn_of_ignored_settings(resolved: Resolved, plan: Plan) -> None:
     for sentence in resolved.ignored:
         logger.warning("%s", sentence)
     if plan.fixed and resolved.sources["partitions"] != "default":
         wanted = resolved.settings.partitions
         logger.warning(
-            "partitions=%d is for topics that do not exist yet; these services go by topics that do: %s. To "
-            "change the number of tasks, stop the app with a savepoint and restore that with --partitions %d.",
+            "partitions=%d is for topics that do not exist yet; these services read topics that exist: %s. To "
+            "change the number of tasks, stop the app with a savepoint and restore it with --partitions %d.",
             wanted, ", ".join(f"{name} has {count(tasks, 'task')}" for name, tasks in plan.fixed.items()), wanted,
         )  # fmt: skip
 
@@ -85,11 +85,11 @@ class Host:
     engine: Engine
     checkpoints: CheckpointService
     log: Log
-    outbox: TopicProducer
-    post: ActorClient
+    producer: TopicProducer
+    actors: ActorClient
     settings: Settings
     directory: Path
-    """What this worker keeps on disk."""
+    """This worker's directory."""
 
     def __init__(
         self,
@@ -102,16 +102,16 @@ class Host:
         self._define, self.flags, self.clock = define, dict(flags or {}), clock or SystemClock()
         self.until_end = until_end
         self.address = ""
-        """Where this worker's API answers, if it has one: set before the start."""
+        """The address of this worker's API, if it has one: set before the start."""
         self.gate = RWLock()
-        """Passed by all who use topics and tasks."""
+        """Held shared by users of topics and tasks, and exclusively by a reset."""
         self.resets = 0
-        """How often it has started anew: what was known of topics before may be wrong."""
+        """The number of resets: anything that was cached about topics before the last one is outdated."""
         self.reports: list[TaskReport] = []
         self.recovered_keys = KeyCount(0, exact=True)
         self.finished = asyncio.Event()
         self.undone: Collection[str] = ()
-        """After the stop: tasks whose last work could not be committed. It is done again."""
+        """After the stop: tasks whose last work could not be committed and will be repeated."""
         self._resources = AsyncExitStack()
         self._stops_answering = AsyncExitStack()
         self._opened = asyncio.Event()
@@ -120,7 +120,7 @@ class Host:
 
     @property
     def definition(self) -> AppDefinition:
-        """Of the app, as it is declared now."""
+        """The current declarations of the app."""
         return self._define()
 
     @property
@@ -129,25 +129,25 @@ class Host:
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
     async def start(self) -> list[TaskReport]:
-        """1. Open the log. 2. Create the topics. 3. Answer those beside us. 4. Recover the tasks."""
+        """1. Open the log. 2. Create the topics. 3. Serve the control socket. 4. Recover the tasks."""
         definition = self._define()
         resolved = definition.resolve(self.flags)
         self.settings = resolved.settings
         async with AsyncExitStack() as started:
             await self._open_log(definition.id)
             started.push_async_callback(self.log.stop)
-            self.outbox = TopicProducer(self.log, definition.id)
-            started.push_async_callback(self.outbox.close)
+            self.producer = TopicProducer(self.log, definition.id)
+            started.push_async_callback(self.producer.close)
             plan = await self._plan(definition)
-            _tell_what_does_not_count(resolved, plan)
+            _warn_of_ignored_settings(resolved, plan)
             self.engine = self._new_engine(plan, started)
             await self.log.create(plan.specs)
-            self.post = ActorClient(plan, self.clock, self._send_letter, self.log)
-            started.push_async_callback(self.post.close)
+            self.actors = ActorClient(plan, self.clock, self._send_message, self.log)
+            started.push_async_callback(self.actors.close)
             started.callback(serve_metrics(self.settings.metrics, self.engine.metrics.registry))
             if not on_kafka(self.settings):
-                await self._answer(started)
-            started.push_async_callback(self.engine.close_tasks, commit=False)  # if recovering fails
+                await self._serve_control(started)
+            started.push_async_callback(self.engine.close_tasks, commit=False)  # if recovery fails
             await self._open_tasks()
             self._resources = started.pop_all()
         self._opened.set()
@@ -161,15 +161,15 @@ class Host:
         plan.check_placement()
         if plan.forgotten:
             logger.warning(
-                "state is kept of services that the code has no more: %s. To be rid of it, restore a savepoint with "
-                "--allow-dropped, or 'tidegate reset'.",
+                "the log has state of services that the code no longer declares: %s. To delete it, restore a savepoint "
+                "with --allow-dropped, or use 'tidegate reset'.",
                 ", ".join(plan.forgotten),
             )
         return plan
 
-    async def _send_letter(self, target: TopicPartition, record: NewRecord) -> int:
+    async def _send_message(self, target: TopicPartition, record: NewRecord) -> int:
         async with self.gate.together():
-            return await self.outbox.send(target, record)
+            return await self.producer.send(target, record)
 
     def _new_engine(self, plan: Plan, started: AsyncExitStack) -> Engine:
         settings = self.settings
@@ -202,15 +202,15 @@ class Host:
         self.checkpoints.metrics = CheckpointMetrics(engine.metrics.registry)
         return engine
 
-    async def _answer(self, started: AsyncExitStack) -> None:
-        """Nobody else can open an embedded log: who wants something of it asks here."""
+    async def _serve_control(self, started: AsyncExitStack) -> None:
+        """Other processes cannot open an embedded log; they send their requests to this control server."""
         control = ControlServer(self.plan.app, Owner(self), self.directory, run=self.plan.run.id)
         await control.start()
         started.push_async_callback(control.stop)
         self._stops_answering.push_async_callback(control.stop)
 
     async def run(self) -> None:
-        """Until cancelled, or a task fails, or a bounded run is at its end. A reset interrupts it."""
+        """Run until cancelled, or a task fails, or a bounded run ends. A reset restarts the engine."""
         while True:
             self._running = asyncio.ensure_future(self.engine.run())
             try:
@@ -226,7 +226,7 @@ class Host:
         self.finished.set()
 
     async def stop(self) -> None:
-        """Answer what was asked, let handlers end, commit what is finished, close the tasks, let go of the log."""
+        """1. Answer open requests. 2. Let handlers end. 3. Commit what is finished. 4. Close the tasks and the log."""
         if not self.running:
             return
         async with self._resources:
@@ -237,24 +237,24 @@ class Host:
             self.undone = self.engine.undone
 
     async def _open_log(self, app: str) -> None:
-        """Somebody may hold it for a moment only: a command that looks at it, or a worker that is about to stop."""
+        """Another process may hold the log briefly: a command, or a worker that is about to stop."""
         directory = data_directory(app, self.settings)
-        deadline = asyncio.get_running_loop().time() + PATIENCE
+        deadline = asyncio.get_running_loop().time() + LOCK_WAIT_SECONDS
         while True:
             self.log = open_log(app, self.settings, self.clock)
             try:
                 return await self.log.start()
             except LogInUseError:
-                if asyncio.get_running_loop().time() >= deadline or await _answers(directory):
+                if asyncio.get_running_loop().time() >= deadline or await _has_worker(directory):
                     raise
             await asyncio.sleep(0.05)
 
     async def _open_tasks(self) -> None:
-        """Recover them, and say what was found."""
-        _calm_collector()
-        began = time.perf_counter()
+        """Recover the tasks, and log what was recovered."""
+        _tune_garbage_collector()
+        started = time.perf_counter()
         self.reports = await self.engine.open_tasks()
-        took = (time.perf_counter() - began) * 1000
+        took = (time.perf_counter() - started) * 1000
         plan, tasks = self.plan, self.engine.tasks
         services = ", ".join(f"{name} × {service.tasks}" for name, service in plan.services.items())
         logger.info("app %s in %s: %s", plan.app, self.directory, services or "no services")
@@ -266,7 +266,7 @@ class Host:
         )  # fmt: skip
 
     async def _count_keys(self) -> KeyCount:
-        """Of the tasks that are here: on a broker, some may be taken over by others while they are counted."""
+        """The keys of the local tasks. On a broker, the group may revoke tasks while they are counted."""
         while True:
             tasks = list(self.engine.tasks.values())
             try:
@@ -275,7 +275,7 @@ class Host:
                 if all(task.state is TaskState.RUNNING for task in tasks):
                     raise
 
-    # -- for those beside us -----------------------------------------------------------------------------------------
+    # -- operations for other processes ------------------------------------------------------------------------------
     @property
     def plan(self) -> Plan:
         return self.engine.plan
@@ -288,20 +288,20 @@ class Host:
         await self._opened.wait()
         definition = self.plan.services[service]
         for name in (f"{service}.{number}" for number in range(definition.tasks)):
-            if name not in self.tasks:  # what is in it would seem not to exist
+            if name not in self.tasks:  # its keys would seem not to exist
                 raise NotReadyError(name, "its state is being restored")
         views = [_view(task) for task in self.tasks.values() if task.definition.name == service]
         return ServiceView(definition, views, self.clock)
 
     async def checkpoint(self, name: str | None = None, *, stop: bool = False, timeout: float | None = None) -> int:
-        """Take a checkpoint now; with a name, a savepoint. Returns its number when it is complete. stop: the app stops
-        with it."""
+        """Take a checkpoint now; with a name, a savepoint. Returns its number when it is complete. stop: stop the app
+        at its cut."""
         await self._opened.wait()
         seconds = timeout or 2 * self.settings.checkpoint_timeout
         return await request_checkpoint(self.log, self.plan.app, self.clock, name=name, stop=stop, timeout=seconds)
 
     async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
-        """Close the tasks, remove what they know, open them again, go on. If that fails, so does the worker."""
+        """Close the tasks, delete their state, reopen them and continue. If that fails, the worker fails."""
         await self._opened.wait()
         async with self.gate.alone():
             await self._interrupt()
@@ -311,7 +311,7 @@ class Host:
                 emptied = await start_anew(
                     self.plan, self.log, self.engine.stores, outputs=outputs, everything=everything
                 )
-                logger.info("reset: emptied %s; all services start anew", ", ".join(emptied))
+                logger.info("reset: emptied %s; all services start from scratch", ", ".join(emptied))
                 await self._open_tasks()
             except BaseException as error:
                 self._reset_failure = error
@@ -328,22 +328,23 @@ def _view(task: Task) -> TaskView:
     return TaskView(number=task.plan.number, store=task.store, watermark=task.time.watermark)
 
 
-def _calm_collector() -> None:
-    """Python's collector walks over all live objects whenever a few thousand more have come than gone, and here there
-    are always some hundred thousand values in memory, none of them garbage. Measured with 100 k keys: a fifth of the
-    throughput, and pauses of 50 ms; and more than half of the time that a restore takes. What is loaded now is never
-    looked at again, the rest seldom."""
+def _tune_garbage_collector() -> None:
+    """Make full collections rare, and exempt from them what is loaded now.
+
+    By default Python traverses all live objects after every few thousand net allocations; a worker holds several
+    hundred thousand values, none of them garbage. Measured with 100 k keys, this costs a fifth of the throughput,
+    pauses of 50 ms, and more than half of the duration of a restore."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 
 
-async def _answers(directory: Path) -> bool:
+async def _has_worker(directory: Path) -> bool:
     """Whether a worker owns this log."""
     try:
         connection = await connect(directory)
     except OwnerError:
-        return True  # it is there, but hangs
+        return True  # a worker owns it, but does not respond
     if connection is not None:
         await connection.close()
     return connection is not None

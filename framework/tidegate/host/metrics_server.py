@@ -1,4 +1,4 @@
-"""Metrics over HTTP, for Prometheus, from a thread of their own."""
+"""Serves metrics to Prometheus over HTTP, from a thread of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ("serve_metrics",)
 
 
 def serve_metrics(address: str, registry: CollectorRegistry) -> Callable[[], None]:
-    """Serve at HOST:PORT until the returned function is called; at no address, nothing happens."""
+    """Serve at HOST:PORT until the returned function is called. Without an address, do nothing."""
     if not address:
         return lambda: None
     host, _, port = address.rpartition(":")

@@ -64,7 +64,7 @@ class AppTopicSender:
         records = _records(host, topic, [(key, value)], in_milliseconds(timestamp), plain_headers(headers))
         ((source, (record,)),) = records.items()
         async with host.gate.together():
-            return await host.outbox.send(source, record)
+            return await host.producer.send(source, record)
 
     async def send_many(
         self, topic: TopicDefinition, values: Iterable[Any], *, timestamp: Instant | None, headers: Headers
@@ -77,7 +77,7 @@ class AppTopicSender:
         if not records:
             return {}
         async with host.gate.together():
-            ends = await host.outbox.send_together(records)
+            ends = await host.producer.send_together(records)
         return {source.partition: end for source, end in ends.items()}
 
     def _sender(self, topic: TopicDefinition) -> FaustSender | None:

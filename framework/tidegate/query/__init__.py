@@ -1,1 +1,1 @@
-"""Reading committed state: views of tasks' stores, pages in the order of keys, values as JSON."""
+"""Queries of committed state: views of task stores, pages in key order, values as JSON."""

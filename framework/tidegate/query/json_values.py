@@ -1,4 +1,4 @@
-"""Stored bytes as JSON values that people and other programs can read, by the types that were declared."""
+"""Stored keys and values as JSON, by their declared types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ("StateValues", "json_bytes", "json_key", "parse_key")
 
 
 def json_bytes(raw: bytes | None) -> Any:
-    """Bytes of an unknown type: JSON if they are that, else base64."""
+    """Bytes of an unknown type: parsed as JSON if they are valid JSON, else base64."""
     if raw is None:
         return None
     try:
@@ -52,20 +52,18 @@ def parse_key(text: str, key_type: Any) -> bytes:
         return encode_key(msgspec.json.decode(text.encode(), type=key_type))
     except (msgspec.MsgspecError, EncodeError, UnicodeEncodeError, RecursionError) as error:
         name = getattr(key_type, "__name__", repr(key_type))
-        raise UsageError(
-            f"{text!r} cannot be a key here: keys are of type {name}, written as JSON ({error})"
-        ) from error
+        raise UsageError(f"{text!r} is not a valid key: keys are of type {name}, written as JSON ({error})") from error
 
 
 class StateValues:
-    """How the entries of one state read as JSON."""
+    """Converts the entries of one state to JSON."""
 
     def __init__(self, declaration: StateDeclaration) -> None:
         self._declaration = declaration
         self._kind = declaration.kind
 
     def of(self, entries: Iterable[PageEntry]) -> Any:
-        """The value of one key, from all its entries."""
+        """The value of a key, built from all its entries."""
         if self._kind == "map":
             return {_name(entry.sub): self.value(entry.value) for entry in entries}
         if self._kind == "list":
@@ -74,7 +72,7 @@ class StateValues:
         return self.value(entry.value)
 
     def value(self, raw: bytes) -> Any:
-        """One stored value. Reading it by its type fills in what was added to the type since it was stored."""
+        """One stored value. Decoding it by its type fills in fields that were added to the type since."""
         declaration = self._declaration
         value = declaration.codec.decode(raw)
         if self._kind == "aggregating":

@@ -1,4 +1,4 @@
-"""How many keys a service knows: counted if they are few, else estimated from a sample."""
+"""The number of keys of a service: counted if there are few, else estimated from a sample."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tidegate.state.layout import TIMER, keyed_prefix, parse_tail, prefix_range
 
 __all__ = ("KeyCount", "count_keys")
 
-LOOKED_AT: Final = 20_000
-"""Entries that are looked at, over all tasks: some 50 ms."""
+SAMPLED_ENTRIES: Final = 20_000
+"""Over all tasks; reading them takes about 50 ms."""
 
 
 class KeyCount(NamedTuple):
@@ -29,18 +29,18 @@ class KeyCount(NamedTuple):
 
 
 async def count_keys(tasks: Iterable[tuple[ServiceDefinition, TaskView]]) -> KeyCount:
-    """Keys that have state or timers, of all these tasks."""
+    """The number of keys with state or timers in these tasks."""
     tasks = list(tasks)
-    counts = [await _count(definition, view, LOOKED_AT // max(1, len(tasks))) for definition, view in tasks]
+    counts = [await _count(definition, view, SAMPLED_ENTRIES // max(1, len(tasks))) for definition, view in tasks]
     return KeyCount(sum(count.keys for count in counts), all(count.exact for count in counts))
 
 
-async def _count(definition: ServiceDefinition, view: TaskView, most: int) -> KeyCount:
-    """Key group by key group, as long as that is not too much. From there on, by how many entries a key has so far."""
+async def _count(definition: ServiceDefinition, view: TaskView, limit: int) -> KeyCount:
+    """Count key group by key group up to `limit` entries. Beyond that, extrapolate from the entries per key so far."""
     stems = list(_stems(definition))
     keys = entries = 0
     for group in key_groups(definition, view.number):
-        sample = _sample(view.store, stems, bytes((group,)), most - entries)
+        sample = _sample(view.store, stems, bytes((group,)), limit - entries)
         keys += len(sample.keys)
         entries += sample.entries
         if sample.bound is not None:
@@ -50,7 +50,7 @@ async def _count(definition: ServiceDefinition, view: TaskView, most: int) -> Ke
 
 
 def _stems(definition: ServiceDefinition) -> Iterator[bytes]:
-    """What the entries of keys begin with: those of each state, and the timers."""
+    """The store key prefixes of all keyed states, and of the timers."""
     for name, declaration in definition.states.items():
         if declaration.kind != "operator":
             yield keyed_prefix(name)
@@ -61,32 +61,32 @@ def _stems(definition: ServiceDefinition) -> Iterator[bytes]:
 
 @dataclass
 class _Sample:
-    """Of one key group, the keys below `bound`; without one, all of them."""
+    """The entries of one key group whose tails are below `bound`; without a bound, all of them."""
 
-    places: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Stem, and what comes after the group."""
+    tails: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """Stem, and the rest of the store key after the key group."""
     bound: bytes | None = None
 
     @property
     def keys(self) -> set[bytes]:
-        return {parse_tail(place)[0] for _, place in self.places}
+        return {parse_tail(tail)[0] for _, tail in self.tails}
 
     @property
     def entries(self) -> int:
-        """A timer has a second one, in the queue."""
-        return sum(2 if stem == TIMER else 1 for stem, _ in self.places)
+        """A timer has two: its own and the one in the timer queue."""
+        return sum(2 if stem == TIMER else 1 for stem, _ in self.tails)
 
 
-def _sample(store: Store, stems: list[bytes], group: bytes, most: int) -> _Sample:
-    """The entries of all stems for the same keys: the first ones, as many as there may be of a stem."""
+def _sample(store: Store, stems: list[bytes], group: bytes, limit: int) -> _Sample:
+    """The first entries of each stem, at most `limit`, cut at the same key for all stems."""
     sample = _Sample()
     for stem in stems:
         start, end = prefix_range(stem + group)
-        found = [key[len(start) :] for key, _ in islice(store.scan(start, end), max(1, most) + 1)]
-        if len(found) > max(1, most):
+        found = [key[len(start) :] for key, _ in islice(store.scan(start, end), max(1, limit) + 1)]
+        if len(found) > max(1, limit):
             last = found.pop()
             sample.bound = last if sample.bound is None else min(last, sample.bound)
-        sample.places += [(stem, place) for place in found]
+        sample.tails += [(stem, tail) for tail in found]
     if sample.bound is not None:
-        sample.places = [(stem, place) for stem, place in sample.places if place < sample.bound]
+        sample.tails = [(stem, tail) for stem, tail in sample.tails if tail < sample.bound]
     return sample

@@ -1,7 +1,7 @@
-"""Pages of keys with their values, in the order of keys, over all tasks that are here.
+"""Pages of keys with their values, in key order, over all local tasks.
 
-A page holds whole keys only. Where the next one goes on is a *place* in the order of keys, the same for all tasks and
-workers, so that pages of several workers can be merged.
+A page holds whole keys only. Its *cursor* is a position in key order, the same for all tasks and workers, so that pages
+of several workers can be merged.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from tidegate.query.state_reader import StateReader
 from tidegate.query.views import ServiceView
 from tidegate.state.layout import escape_key, parse_tail
 
-__all__ = ("Item", "KeyPage", "KeyRange", "after_key", "scan_keys")
+__all__ = ("KeyEntry", "KeyPage", "KeyRange", "after_key", "scan_keys")
 
 _CHUNK: Final = 1000
-"""Entries that are taken at a time, of states that have several for each key."""
+"""Entries read at a time, of states that have several entries per key."""
 
 
-class Item(NamedTuple):
+class KeyEntry(NamedTuple):
     key: bytes
     value: bytes | None
-    """As JSON; None: it is too large for a page."""
+    """As JSON; None: too large for a page."""
 
 
 class KeyPage(NamedTuple):
-    items: list[Item]
+    items: list[KeyEntry]
     next: bytes | None
-    """Where the next page begins; None: there is no more."""
+    """The cursor of the next page; None: this is the last page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRange:
-    """Keys that begin with `prefix`, from `start` on, up to and without `end`."""
+    """Keys that begin with `prefix`, from `start` (inclusive) to `end` (exclusive)."""
 
     prefix: bytes = b""
     start: bytes = b""
     end: bytes = b""
-    place: bytes = b""
-    """Where a page before this one has ended."""
+    cursor: bytes = b""
+    """Of the previous page."""
 
     @property
     def low(self) -> bytes:
-        return max(escape_key(self.start), self.place)
+        return max(escape_key(self.start), self.cursor)
 
     @property
     def high(self) -> bytes:
@@ -55,51 +55,51 @@ class KeyRange:
 
 
 def after_key(key: bytes) -> bytes:
-    """The place behind all entries of a key, and before those of all greater keys."""
+    """The cursor behind all entries of a key, and before those of all greater keys."""
     return escape_key(key) + b"\x00\x01"
 
 
 async def scan_keys(
-    view: ServiceView, reader: StateReader, keys: KeyRange, now: int, *, limit: int, most: int
+    view: ServiceView, reader: StateReader, keys: KeyRange, now: int, *, limit: int, max_bytes: int
 ) -> KeyPage:
-    """At most `limit` keys, and about `most` bytes."""
+    """At most `limit` keys, and about `max_bytes` bytes."""
     if reader.single:
-        return await _single(view, reader, keys, now, limit=limit, most=most)
-    return await _several(view, reader, keys, now, limit=limit, most=most)
+        return await _single(view, reader, keys, now, limit=limit, max_bytes=max_bytes)
+    return await _several(view, reader, keys, now, limit=limit, max_bytes=max_bytes)
 
 
 async def _single(
-    view: ServiceView, reader: StateReader, keys: KeyRange, now: int, *, limit: int, most: int
+    view: ServiceView, reader: StateReader, keys: KeyRange, now: int, *, limit: int, max_bytes: int
 ) -> KeyPage:
     spans = view.spans(reader.prefix, keys.prefix, keys.low, keys.high)
-    taken, more = await take_page(spans, limit=limit, most_bytes=most)
+    taken, more = await take_page(spans, limit=limit, max_bytes=max_bytes)
     items = []
-    for place, stored in taken:
-        key, _ = parse_tail(place)
+    for tail, stored in taken:
+        key, _ = parse_tail(tail)
         text = reader.of_entry(view.task_of(key), stored, now)
         if text is not None:
-            items.append(Item(key, text))
+            items.append(KeyEntry(key, text))
     return KeyPage(items, None if more is None else after_key(parse_tail(more)[0]))
 
 
 async def _several(
-    view: ServiceView, reader: StateReader, keys: KeyRange, now: int, *, limit: int, most: int
+    view: ServiceView, reader: StateReader, keys: KeyRange, now: int, *, limit: int, max_bytes: int
 ) -> KeyPage:
-    items: list[Item] = []
+    items: list[KeyEntry] = []
     size, low = 0, keys.low
     while True:
         spans = view.spans(reader.prefix, keys.prefix, low, keys.high)
-        taken, more = await take_page(spans, limit=_CHUNK, most_bytes=most)
+        taken, more = await take_page(spans, limit=_CHUNK, max_bytes=max_bytes)
         groups = [(key, list(found)) for key, found in groupby(_entries(taken), key=lambda entry: entry[0])]
         if more is not None and len(groups) > 1:
-            groups.pop()  # there may be more of it: the next chunk has all
+            groups.pop()  # possibly incomplete: the next chunk starts with this key
         for key, found in groups:
-            if len(items) >= limit or size > most:
+            if len(items) >= limit or size > max_bytes:
                 return KeyPage(items, after_key(items[-1].key))
             complete = more is None or len(groups) > 1
-            text = _whole(view, reader, key, found, now, most=most, complete=complete)
+            text = _whole(view, reader, key, found, now, max_bytes=max_bytes, complete=complete)
             if text != b"":
-                items.append(Item(key, text))
+                items.append(KeyEntry(key, text))
                 size += len(text or b"")
             low = after_key(key)
         if more is None:
@@ -107,7 +107,7 @@ async def _several(
 
 
 def _entries(taken: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes, bytes]]:
-    return ((*parse_tail(place), stored) for place, stored in taken)
+    return ((*parse_tail(tail), stored) for tail, stored in taken)
 
 
 def _whole(
@@ -117,15 +117,15 @@ def _whole(
     found: list[tuple[bytes, bytes, bytes]],
     now: int,
     *,
-    most: int,
+    max_bytes: int,
     complete: bool,
 ) -> bytes | None:
-    """Empty: all of it has outlived its time. None: it is too large."""
+    """The value of a key from its entries. Empty: all entries have expired. None: too large for a page."""
     task = view.task_of(key)
     try:
-        if not complete:  # one key fills a chunk
-            return reader.value(task, key, now, most=most) or b""
+        if not complete:  # the key has more entries than a chunk
+            return reader.value(task, key, now, max_bytes=max_bytes) or b""
         alive = ((sub, raw) for _, sub, stored in found if (raw := reader.alive(task, stored, now)) is not None)
-        return reader.whole(alive, most=most) or b""
+        return reader.whole(alive, max_bytes=max_bytes) or b""
     except ValueTooLargeError:
         return None

@@ -1,7 +1,8 @@
-"""Pages of stored entries in the order of keys, merged over tasks and key groups.
+"""Pages of stored entries in key order, merged over tasks and key groups.
 
-A store orders its keys by key group first, so a range of keys is one range in each group: a page is a merge of them.
-The place in that order after which the next page goes on, a *cursor*, is the same in every group: key, end, subkey.
+A store orders its entries by key group first, so a range of keys is one range in each group: a page merges them. An
+entry's *tail* is what follows the key group in its store key: escaped key, terminator, subkey. Tails order alike in
+every group; the *cursor* of the next page is the tail of the last entry.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tidegate.state.layout import prefix_range
 
 __all__ = ("Page", "PageEntry", "Span", "take_page")
 
-TURN: Final = 0.002
-"""After so many seconds of work the event loop gets its turn."""
+SLICE_SECONDS: Final = 0.002
+"""How long a scan holds the event loop before it yields."""
 
 
 class PageEntry(Struct, array_like=True, frozen=True, gc=False):
-    """A stored value: of a key, or of one subkey of it."""
+    """A stored value of a key, or of one of its subkeys."""
 
     key: bytes
     sub: bytes
@@ -34,20 +35,20 @@ class PageEntry(Struct, array_like=True, frozen=True, gc=False):
 class Page(Struct, array_like=True, frozen=True):
     entries: list[PageEntry]
     after: bytes | None = None
-    """The cursor of the next page; None: there is no more."""
+    """The cursor of the next page; None: this is the last page."""
 
 
 class Span(NamedTuple):
-    """One range of a store. What comes after `stem` in its keys is ordered alike in all spans of a page."""
+    """One range of a store: entries whose store keys begin with `stem`. Their tails order alike in all spans."""
 
     store: Store
     stem: bytes
     begin: bytes
-    """Of what comes after the stem: keys that begin with this."""
+    """Prefix of the tails."""
     low: bytes = b""
-    """And not below this;"""
+    """Lower bound of the tails, inclusive."""
     high: bytes = b""
-    """nor at this, or above it. Empty: there is no bound."""
+    """Upper bound of the tails, exclusive. Empty: unbounded."""
 
     def scan(self, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         start, end = prefix_range(self.stem + self.begin)
@@ -60,30 +61,30 @@ class Span(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """The next entry of a span; ordered by what follows the stem."""
+    """The next entry of a span, ordered by its tail."""
 
-    place: bytes
+    tail: bytes
     number: int
     value: bytes
 
 
-class _Turns:
-    """Gives the event loop its turn after some work."""
+class _Yielder:
+    """Yields to the event loop once per slice."""
 
     def __init__(self) -> None:
-        self._until = perf_counter() + TURN
+        self._until = perf_counter() + SLICE_SECONDS
 
-    async def maybe(self) -> None:
+    async def maybe_yield(self) -> None:
         if perf_counter() >= self._until:
             await asyncio.sleep(0)
-            self._until = perf_counter() + TURN
+            self._until = perf_counter() + SLICE_SECONDS
 
 
 async def take_page(
-    spans: Iterable[Span], *, after: bytes = b"", limit: int, most_bytes: int = 1 << 20
+    spans: Iterable[Span], *, after: bytes = b"", limit: int, max_bytes: int = 1 << 20
 ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-    """Places and values of all spans, in order, from behind `after` on; and the cursor of the next page."""
-    turns = _Turns()
+    """Tails and values of all spans, in order, after the cursor `after`; and the cursor of the next page."""
+    yielder = _Yielder()
     stems: list[int] = []
     scans: list[Iterator[tuple[bytes, bytes]]] = []
     heads: list[_Head] = []
@@ -93,18 +94,18 @@ async def take_page(
         first = next(scans[-1], None)
         if first is not None:
             heads.append(_Head(first[0][len(span.stem) :], len(scans) - 1, first[1]))
-        await turns.maybe()
+        await yielder.maybe_yield()
     heapify(heads)
     taken: list[tuple[bytes, bytes]] = []
     size = 0
-    while heads and len(taken) < limit and (not taken or size + len(heads[0].value) <= most_bytes):
-        place, number, value = heads[0]
-        taken.append((place, value))
-        size += len(place) + len(value)
+    while heads and len(taken) < limit and (not taken or size + len(heads[0].value) <= max_bytes):
+        tail, number, value = heads[0]
+        taken.append((tail, value))
+        size += len(tail) + len(value)
         following = next(scans[number], None)
         if following is None:
             heappop(heads)
         else:
             heapreplace(heads, _Head(following[0][stems[number] :], number, following[1]))
-        await turns.maybe()
+        await yielder.maybe_yield()
     return taken, taken[-1][0] if heads and taken else None

@@ -1,6 +1,6 @@
-"""Reading one state of one task: a key's value, from the bytes in the store to JSON text.
+"""Reads one state of one task: a key's value, from the bytes in the store to JSON text.
 
-Nothing here awaits. What is read in one go, the commit marker included, is therefore of one commit.
+Nothing here awaits. What one call reads, the commit marker included, therefore belongs to one commit.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ("StateReader", "name_of", "timers_of")
 
 
 class StateReader:
-    """How one declared state is read. Made once, used for every request."""
+    """Reads one declared state. Created once and used for every request."""
 
     def __init__(self, declaration: StateDeclaration) -> None:
         self.declaration = declaration
         self.single = declaration.kind not in ("map", "list")
-        """One entry for each key."""
+        """Whether each key has exactly one entry."""
         self.prefix = keyed_prefix(declaration.name)
         self._by_event_time = declaration.ttl is not None and declaration.ttl.time == "event"
         self.text = self._text_function()
-        """From a stored value, without its expiry, to JSON."""
+        """Converts a stored value, without its expiry, to JSON."""
 
     def _text_function(self) -> Any:
         codec = self.declaration.codec
@@ -40,40 +40,40 @@ class StateReader:
             return lambda raw: _plain(function.result(codec.decode(raw)))
         if codec.type is bytes:
             return lambda raw: orjson.dumps(json_bytes(raw))
-        # By its type, and back: this fills in what was added to the type since it was stored.
+        # Decoded and encoded again: this fills in fields that were added to the type since.
         decode, encode = codec.decode_raw, codec.encode_raw
         return lambda raw: encode(decode(raw))
 
-    # -- points ------------------------------------------------------------------------------------------------------
-    def value(self, view: TaskView, key: bytes, now: int, *, most: int) -> bytes | None:
-        """The whole value of a key; None: there is none."""
+    # -- point reads -------------------------------------------------------------------------------------------------
+    def value(self, view: TaskView, key: bytes, now: int, *, max_bytes: int) -> bytes | None:
+        """The complete value of a key, or None."""
         if self.single:
             return self.of_entry(view, view.store.get(keyed_key(self.prefix, key)), now)
-        return self.whole(self.entries(view, key, now), most=most)
+        return self.whole(self.entries(view, key, now), max_bytes=max_bytes)
 
-    def values(self, view: TaskView, keys: list[bytes], now: int, *, most: int) -> list[bytes | None]:
-        """Those of many keys, of so many bytes together. ValueTooLargeError: they are more."""
+    def values(self, view: TaskView, keys: list[bytes], now: int, *, max_bytes: int) -> list[bytes | None]:
+        """The values of several keys. ValueTooLargeError: together they exceed `max_bytes`."""
         if not self.single:
-            found = (self.value(view, key, now, most=most) for key in keys)
+            found = (self.value(view, key, now, max_bytes=max_bytes) for key in keys)
         else:
             stored = view.store.get_many([keyed_key(self.prefix, key) for key in keys])
             found = (self.of_entry(view, raw, now) for raw in stored)
-        return list(_within(found, most))
+        return list(_within(found, max_bytes))
 
     def entry(self, view: TaskView, key: bytes, at: str, now: int) -> bytes | None:
         """One entry of a key's map."""
         if self.declaration.kind != "map":
-            raise UsageError(f"state {self.declaration.name!r} is no map: leave out ?at=")
+            raise UsageError(f"state {self.declaration.name!r} is not a map: leave out ?at=")
         sub = parse_key(at, self.declaration.key_type)
         return self.of_entry(view, view.store.get(keyed_key(self.prefix, key) + sub), now)
 
     def entries(self, view: TaskView, key: bytes, now: int) -> Iterator[tuple[bytes, bytes]]:
-        """The live entries of a key, by their subkeys, without their expiry."""
+        """The live entries of a key: subkey and value, without the expiry."""
         start, end = key_range(self.prefix, key)
-        for place, raw in view.store.scan(start, end):
+        for store_key, raw in view.store.scan(start, end):
             alive = self.alive(view, raw, now)
             if alive is not None:
-                yield place[len(start) :], alive
+                yield store_key[len(start) :], alive
 
     # -- parts -------------------------------------------------------------------------------------------------------
     def of_entry(self, view: TaskView, stored: bytes | None, now: int) -> bytes | None:
@@ -81,43 +81,43 @@ class StateReader:
         return None if alive is None else self.text(alive)
 
     def alive(self, view: TaskView, stored: bytes, now: int) -> bytes | None:
-        """The value in an entry, unless it has outlived its time."""
+        """The value of an entry, unless it has expired."""
         if self.declaration.ttl is None:
             return stored
         (expires,) = EXPIRY.unpack_from(stored)
         return stored[EXPIRY.size :] if expires > (view.event_time() if self._by_event_time else now) else None
 
-    def whole(self, entries: Iterator[tuple[bytes, bytes]], *, most: int) -> bytes | None:
-        """A map or a list from its entries; None: it has none."""
+    def whole(self, entries: Iterator[tuple[bytes, bytes]], *, max_bytes: int) -> bytes | None:
+        """A map or a list from its entries; None: there are none."""
         parts: list[bytes] = []
         size, is_map = 0, self.declaration.kind == "map"
         for sub, raw in entries:
             text = self.text(raw)
             parts.append(name_of(sub) + b":" + text if is_map else text)
             size += len(parts[-1]) + 1
-            if size > most:
-                raise ValueTooLargeError(most)
+            if size > max_bytes:
+                raise ValueTooLargeError(max_bytes)
         if not parts:
             return None
         inside = b",".join(parts)
         return b"{" + inside + b"}" if is_map else b"[" + inside + b"]"
 
 
-def _within(texts: Iterable[bytes | None], most: int) -> Iterator[bytes | None]:
+def _within(texts: Iterable[bytes | None], max_bytes: int) -> Iterator[bytes | None]:
     size = 0
     for text in texts:
         size += len(text or b"")
-        if size > most:
-            raise ValueTooLargeError(most)
+        if size > max_bytes:
+            raise ValueTooLargeError(max_bytes)
         yield text
 
 
 def timers_of(view: TaskView, key: bytes) -> Iterator[tuple[str, int, int]]:
     """The timers of a key: name, domain, time."""
     prefix = timer_prefix(key)
-    for place, due in view.store.scan(prefix, prefix[:-1] + b"\x01"):
+    for store_key, due in view.store.scan(prefix, prefix[:-1] + b"\x01"):
         domain, at = unpack_due(due)
-        yield place[len(prefix) :].decode(), domain, at
+        yield store_key[len(prefix) :].decode(), domain, at
 
 
 def name_of(sub: bytes) -> bytes:

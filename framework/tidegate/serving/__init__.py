@@ -1,44 +1,44 @@
-"""What a running worker can be asked by whoever serves it to others: committed state, changes, topics, status.
+"""Queries of a running worker: committed state, changes, topics, status. The HTTP API is built on it.
 
-It answers for the tasks that run here; for others it knows which worker to ask.
+A worker answers for the tasks that it runs; for other tasks it names the worker that owns them.
 """
 
 from __future__ import annotations
 
 from tidegate.query.json_values import json_key, parse_key
-from tidegate.query.key_scan import Item, KeyPage, KeyRange, after_key
-from tidegate.serving.as_of import CheckpointProgress, Past
+from tidegate.query.key_scan import KeyEntry, KeyPage, KeyRange, after_key
+from tidegate.serving.as_of import AsOfView, CheckpointProgress
 from tidegate.serving.catalogue import Checkpoint
-from tidegate.serving.change_feed import Changed, ChangeFeed, wait_for_news
-from tidegate.serving.facade import Actor, StateOf, WorkerFacade
-from tidegate.serving.idempotency import Done
-from tidegate.serving.ingest import Sent
+from tidegate.serving.change_feed import ChangeFeed, KeyChange, wait_for_changes
+from tidegate.serving.facade import ActorState, QueryableState, WorkerFacade
+from tidegate.serving.idempotency import WriteResult
+from tidegate.serving.ingest import SendResult
 from tidegate.serving.position_tokens import Position, merge, parse_position
 from tidegate.serving.status import TaskSummary, WorkerSummary
-from tidegate.serving.tasks import Reached
+from tidegate.serving.tasks import ReadCommit
 
 __all__ = (
-    "Actor",
+    "ActorState",
+    "AsOfView",
     "ChangeFeed",
-    "Changed",
     "Checkpoint",
     "CheckpointProgress",
-    "Done",
-    "Item",
+    "KeyChange",
+    "KeyEntry",
     "KeyPage",
     "KeyRange",
-    "Past",
     "Position",
-    "Reached",
-    "Sent",
-    "StateOf",
+    "QueryableState",
+    "ReadCommit",
+    "SendResult",
     "TaskSummary",
     "WorkerFacade",
     "WorkerSummary",
+    "WriteResult",
     "after_key",
     "json_key",
     "merge",
     "parse_key",
     "parse_position",
-    "wait_for_news",
+    "wait_for_changes",
 )

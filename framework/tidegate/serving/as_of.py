@@ -1,7 +1,7 @@
-"""Checkpoints and savepoints: which there are, taking one now, and reading state as it was at one of them.
+"""Checkpoints and savepoints: the list of them, taking one now, and reading state as of one of them.
 
-The stores of a checkpoint are downloaded when somebody asks for them, task by task, and a few are kept open. A
-download goes on when whoever asked has given up: whoever asks next finds it done, or waits for the same one.
+The stores of a checkpoint are downloaded on demand, task by task, and the most recently used ones stay open. A download
+continues after its request has timed out, so that a retry finds it complete or waits for the same download.
 """
 
 from __future__ import annotations
@@ -36,86 +36,86 @@ from tidegate.serving.catalogue import Catalogue, Checkpoint
 from tidegate.state.base import Store
 from tidegate.time.clock import MIN_TIME
 
-__all__ = ("CheckpointProgress", "History", "Past")
+__all__ = ("AsOfView", "CheckpointHistory", "CheckpointProgress")
 
 KEPT: Final = 16
-"""Stores of tasks that stay open while nobody reads them."""
-_AT_ONCE: Final = 2
-"""Downloads; those of commits and checkpoints must not wait for them."""
+"""How many stores stay open without a reader."""
+_CONCURRENT_DOWNLOADS: Final = 2
+"""A pool of its own: commits and checkpoints must not wait for these downloads."""
 
 T = TypeVar("T")
-_Known = tuple[str, int, str]
-"""Which store of which checkpoint: names of savepoints can be used again."""
+_StoreId = tuple[str, int, str]
+"""Checkpoint id, completion time and task. The time is part of it because names of savepoints can be reused."""
 
 
 class CheckpointProgress(msgspec.Struct, kw_only=True):
-    """How checkpoints are doing."""
+    """The state of checkpointing."""
 
     healthy: bool
     failures: int
-    """In a row."""
+    """Consecutive ones."""
     under_way: CheckpointRecord | None
     last_complete: CheckpointRecord | None
     last_failed: CheckpointRecord | None
 
 
-class Past(msgspec.Struct):
+class AsOfView(msgspec.Struct):
     """State as it was at a checkpoint."""
 
     manifest: Manifest
     views: list[TaskView]
-    """To be read as long as it is in use."""
+    """Valid until the context manager that returned them exits."""
     watermark: int
-    """The lowest of them."""
+    """The lowest of the tasks."""
 
     @property
     def now(self) -> int:
-        """By which times to live are judged."""
+        """The time by which times to live are evaluated."""
         return self.manifest.completed_ms
 
     @contextmanager
     def readable(self) -> Iterator[None]:
-        """A state may have had another type then, which the code of today cannot read."""
+        """Translates decode failures: the state may have had another type, which today's code cannot read."""
         try:
             yield
         except (DecodeError, *FAILURES) as error:
             raise PositionError(
-                f"as_of={self.manifest.id}: what was stored then is not of the type that the state has now ({error}). "
-                f"Read it with the code of that time, or with 'tidegate savepoint export'."
+                f"as_of={self.manifest.id}: the values stored there are not of the state's current type ({error}). "
+                f"Read them with the code of that time, or with 'tidegate savepoint export'."
             ) from error
 
 
 @dataclass
-class _Kept:
-    """A store that was downloaded."""
+class _OpenStore:
+    """A downloaded store that is open."""
 
     store: Store
     directory: Path
     users: int = 0
-    """Who reads it now: then it stays open."""
+    """Requests that read it now; it stays open while there are any."""
 
 
-class History:
+class CheckpointHistory:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._catalogue = Catalogue(self._storage, lambda: host.settings.api_timeout / 2)
-        self._open: OrderedDict[_Known, _Kept] = OrderedDict()
-        """Those that were used last at the end."""
-        self._fetching: dict[_Known, asyncio.Task[_Kept]] = {}
-        self._threads = ThreadPoolExecutor(_AT_ONCE, "as-of")
+        self._open: OrderedDict[_StoreId, _OpenStore] = OrderedDict()
+        """The most recently used last."""
+        self._fetching: dict[_StoreId, asyncio.Task[_OpenStore]] = {}
+        self._threads = ThreadPoolExecutor(_CONCURRENT_DOWNLOADS, "as-of")
         self._taking: set[asyncio.Task[int]] = set()
         self._cleared, self._clearing = False, asyncio.Lock()
 
     async def close(self) -> None:
-        begun = [*self._taking, *self._fetching.values()]
-        for task in begun:
+        running = [*self._taking, *self._fetching.values()]
+        for task in running:
             task.cancel()
-        await asyncio.gather(*begun, return_exceptions=True)
+        await asyncio.gather(*running, return_exceptions=True)
         self._threads.shutdown(wait=False, cancel_futures=True)
         for known in list(self._open):
             self._drop(known)
 
-    # -- which there are ---------------------------------------------------------------------------------------------
+    # -- listing and taking ------------------------------------------------------------------------------------------
     @property
     def progress(self) -> CheckpointProgress:
         status = self._host.checkpoints.status
@@ -136,7 +136,7 @@ class History:
         return await self._catalogue.savepoints()
 
     async def take(self, name: str | None, seconds: float) -> int | None:
-        """Take one now. Returns its number when it is complete; None: that takes longer, and goes on."""
+        """Take a checkpoint. Returns its number when it is complete; None: it is not complete yet and continues."""
         taking = asyncio.create_task(self._host.checkpoint(name))
         self._taking.add(taking)
         taking.add_done_callback(self._taken)
@@ -146,34 +146,35 @@ class History:
     def _taken(self, taking: asyncio.Task[int]) -> None:
         self._taking.discard(taking)
         if not taking.cancelled():
-            taking.exception()  # it is told by the status, too
+            taking.exception()  # retrieved: the status reports the failure, too
 
     # -- reading one -------------------------------------------------------------------------------------------------
     @asynccontextmanager
-    async def at(self, id_: str, service: ServiceDefinition, numbers: Sequence[int]) -> AsyncIterator[Past]:
-        """The state of some tasks at a checkpoint or savepoint. NotReadyError: fetching it goes on."""
+    async def at(self, id_: str, service: ServiceDefinition, numbers: Sequence[int]) -> AsyncIterator[AsOfView]:
+        """The state of some tasks at a checkpoint or savepoint. NotReadyError: the download continues, retry."""
         reader = await self._in_thread(open_checkpoint, self._storage(), id_)
         manifest = reader.manifest
         if manifest.parallelism.get(service.name) != service.tasks:
             raise PositionError(
                 f"as_of={id_}: service {service.name!r} had {manifest.parallelism.get(service.name, 0)} tasks then "
-                f"and has {service.tasks} now, so its keys lie elsewhere. Read it with 'tidegate savepoint'."
+                f"and has {service.tasks} now, so its keys are distributed differently. Read it with "
+                f"'tidegate savepoint'."
             )
-        used: list[_Kept] = []
+        used: list[_OpenStore] = []
         try:
             await self._use_all(reader, service, numbers, used)
             tasks = zip(numbers, used, strict=True)
             views = [TaskView(number=number, store=kept.store) for number, kept in tasks]
-            yield Past(manifest, views, min((view.event_time() for view in views), default=MIN_TIME))
+            yield AsOfView(manifest, views, min((view.event_time() for view in views), default=MIN_TIME))
         finally:
             for kept in used:
                 kept.users -= 1
-            self._tidy()
+            self._evict()
 
     async def _use_all(
-        self, reader: CheckpointReader, service: ServiceDefinition, numbers: Sequence[int], used: list[_Kept]
+        self, reader: CheckpointReader, service: ServiceDefinition, numbers: Sequence[int], used: list[_OpenStore]
     ) -> None:
-        """Adds to `used` what must be given back, also if another one fails."""
+        """Adds each opened store to `used`, which the caller releases even if a later store fails."""
         try:
             async with asyncio.timeout(self._host.settings.api_timeout):
                 for number in numbers:
@@ -181,7 +182,7 @@ class History:
         except TimeoutError:
             raise NotReadyError(f"as_of={reader.manifest.id}", "its files are being fetched") from None
 
-    async def _use(self, reader: CheckpointReader, service: str, number: int) -> _Kept:
+    async def _use(self, reader: CheckpointReader, service: str, number: int) -> _OpenStore:
         task = reader.task(service, number)
         known = (reader.manifest.id, reader.manifest.completed_ms, task.task)
         kept = self._open.get(known)
@@ -192,32 +193,32 @@ class History:
             self._open.move_to_end(known)
         return kept
 
-    def _fetch(self, known: _Known, reader: CheckpointReader, task: TaskSnapshot) -> asyncio.Task[_Kept]:
+    def _fetch(self, known: _StoreId, reader: CheckpointReader, task: TaskSnapshot) -> asyncio.Task[_OpenStore]:
         fetching = self._fetching.get(known)
         if fetching is None:
             fetching = self._fetching[known] = asyncio.create_task(self._download(known, reader, task))
             fetching.add_done_callback(lambda done: self._fetched(known, done))
         return fetching
 
-    async def _download(self, known: _Known, reader: CheckpointReader, task: TaskSnapshot) -> _Kept:
-        async with self._clearing:  # whoever comes meanwhile would lose its own
-            if not self._cleared:  # a worker that was killed has left some
+    async def _download(self, known: _StoreId, reader: CheckpointReader, task: TaskSnapshot) -> _OpenStore:
+        async with self._clearing:  # a concurrent download must not be deleted
+            if not self._cleared:  # leftovers of a killed worker
                 await self._in_thread(shutil.rmtree, self._directory, True)
                 self._cleared = True
         directory = self._directory / f"{reader.manifest.epoch}-{reader.manifest.id}-{task.task}"
-        kept = self._open[known] = _Kept(await self._in_thread(reader.open_store, task, directory), directory)
+        kept = self._open[known] = _OpenStore(await self._in_thread(reader.open_store, task, directory), directory)
         return kept
 
-    def _fetched(self, known: _Known, fetching: asyncio.Task[_Kept]) -> None:
+    def _fetched(self, known: _StoreId, fetching: asyncio.Task[_OpenStore]) -> None:
         del self._fetching[known]
         if not fetching.cancelled():
-            fetching.exception()  # whoever waits is told
+            fetching.exception()  # retrieved: the waiting requests get it, too
 
-    def _tidy(self) -> None:
+    def _evict(self) -> None:
         for known in [known for known, kept in self._open.items() if not kept.users][:-KEPT]:
             self._drop(known)
 
-    def _drop(self, known: _Known) -> None:
+    def _drop(self, known: _StoreId) -> None:
         kept = self._open.pop(known)
         kept.store.close()
         shutil.rmtree(kept.directory, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Which checkpoints and savepoints there are. A manifest is read once: dashboards ask every few seconds.
+"""The list of checkpoints and savepoints. Each manifest is read once and cached: dashboards poll every few seconds.
 
-It never changes while it is there. But savepoints can be deleted, and their names used again: the storage's own stamp
-of the file tells one from the next. What is gone from the storage is gone from here with the next look.
+A manifest never changes, but a savepoint can be deleted and its name reused: the storage's stamp of the file (such as
+its ETag) distinguishes them. An entry that has left the storage leaves the cache at the next listing.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tidegate.errors import CheckpointDamagedError, CheckpointNotFoundError, Che
 
 __all__ = ("Catalogue", "Checkpoint")
 
-_AT_ONCE: Final = 2
-"""Looks into the storage; more wait, also if these hang."""
+_CONCURRENT_LISTINGS: Final = 2
+"""Further listings wait, even if these hang."""
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):
     """A complete checkpoint, or a savepoint."""
 
     id: str
-    """What `as_of` takes: the number of a checkpoint, the name of a savepoint."""
+    """The value of `as_of`: the number of a checkpoint, the name of a savepoint."""
     epoch: int
     name: str | None
     run: str
@@ -38,35 +38,37 @@ class Checkpoint(msgspec.Struct, kw_only=True):
     uploaded: int
     tasks: int
     in_flight: int
-    """Records that were on their way at the cut."""
+    """Records that were in flight at the cut."""
 
 
-_Read = dict[int | str, tuple[str, Checkpoint]]
-"""By number or name, the stamp of its manifest, and what that says."""
+_Manifests = dict[int | str, tuple[str, Checkpoint]]
+"""By number or name: the stamp of the manifest, and its contents."""
 
 
 class Catalogue:
     def __init__(self, storage: Callable[[], CheckpointStorage], seconds: Callable[[], float]) -> None:
-        """`seconds`: how long a look into the storage may take."""
+        """`seconds`: the timeout of a listing."""
         self._open, self._seconds = storage, seconds
-        self._threads = StorageThreads(_AT_ONCE)
-        self._checkpoints: _Read = {}
-        self._savepoints: _Read = {}
+        self._threads = StorageThreads(_CONCURRENT_LISTINGS)
+        self._checkpoints: _Manifests = {}
+        self._savepoints: _Manifests = {}
 
     async def checkpoints(self) -> list[Checkpoint]:
         """The newest first."""
         storage = self._open()
-        self._checkpoints = await self._look(storage, storage.epochs, self._checkpoints)
-        return [told for _, told in self._checkpoints.values()]
+        self._checkpoints = await self._list(storage, storage.epochs, self._checkpoints)
+        return [checkpoint for _, checkpoint in self._checkpoints.values()]
 
     async def savepoints(self) -> list[Checkpoint]:
         """The newest first."""
         storage = self._open()
-        self._savepoints = await self._look(storage, storage.savepoint_folders, self._savepoints)
-        found = [told for _, told in self._savepoints.values()]
-        return sorted(found, key=lambda one: one.completed_ms, reverse=True)
+        self._savepoints = await self._list(storage, storage.savepoint_folders, self._savepoints)
+        found = [savepoint for _, savepoint in self._savepoints.values()]
+        return sorted(found, key=lambda savepoint: savepoint.completed_ms, reverse=True)
 
-    async def _look(self, storage: CheckpointStorage, ids: Callable[[], Iterable[int | str]], known: _Read) -> _Read:
+    async def _list(
+        self, storage: CheckpointStorage, ids: Callable[[], Iterable[int | str]], known: _Manifests
+    ) -> _Manifests:
         seconds = self._seconds()
         try:
             async with asyncio.timeout(seconds):
@@ -75,9 +77,9 @@ class Catalogue:
             raise CheckpointStorageError(storage.url, f"it has not answered for {seconds:g} s") from None
 
 
-def _read(storage: CheckpointStorage, ids: Iterable[int | str], known: _Read) -> _Read:
-    """One that is damaged, or was deleted a moment ago, does not hide the others."""
-    found: _Read = {}
+def _read(storage: CheckpointStorage, ids: Iterable[int | str], known: _Manifests) -> _Manifests:
+    """A damaged checkpoint, or one that was deleted a moment ago, is left out."""
+    found: _Manifests = {}
     for id_ in ids:
         stamp = storage.fingerprint(id_)
         if stamp is None:
@@ -87,11 +89,11 @@ def _read(storage: CheckpointStorage, ids: Iterable[int | str], known: _Read) ->
             found[id_] = before
             continue
         with suppress(CheckpointDamagedError, CheckpointNotFoundError):
-            found[id_] = stamp, _told(storage.manifest(id_))
+            found[id_] = stamp, _checkpoint(storage.manifest(id_))
     return found
 
 
-def _told(manifest: Manifest) -> Checkpoint:
+def _checkpoint(manifest: Manifest) -> Checkpoint:
     return Checkpoint(
         id=manifest.id,
         epoch=manifest.epoch,

@@ -1,4 +1,4 @@
-"""A worker, as whoever serves it to others sees it."""
+"""The worker as the HTTP API sees it: one object for state, changes, topics, checkpoints and workers."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from tidegate.owner_rpc.protocol import TopicStatus
 from tidegate.query.key_scan import KeyPage, KeyRange, scan_keys
 from tidegate.query.state_reader import StateReader, timers_of
 from tidegate.query.views import ServiceView, TaskView
-from tidegate.serving.as_of import History, Past
-from tidegate.serving.change_feed import ChangeFeed, Rendered
+from tidegate.serving.as_of import AsOfView, CheckpointHistory
+from tidegate.serving.change_feed import ChangeFeed, RenderCache
 from tidegate.serving.idempotency import bucket_of
-from tidegate.serving.ingest import Sent, TopicSender, open_topics
+from tidegate.serving.ingest import SendResult, TopicSender, declared_topics
 from tidegate.serving.position_tokens import Position
 from tidegate.serving.status import WorkerSummary, worker_state
 from tidegate.serving.task_directory import TaskDirectory
-from tidegate.serving.tasks import LocalTasks, Reached, readable, view_of
+from tidegate.serving.tasks import LocalTasks, ReadCommit, readable, view_of
 from tidegate.state.declaration import StateDeclaration
 
-__all__ = ("Actor", "StateOf", "WorkerFacade")
+__all__ = ("ActorState", "QueryableState", "WorkerFacade")
 
 _TIMER_BYTES = 60
-"""Of a timer as JSON, without its name, about."""
+"""The approximate size of a timer as JSON, without its name."""
 _DOMAIN_NAMES = {number: name for name, number in DOMAINS.items()}
 
 
-class StateOf(NamedTuple):
-    """A state of a service, ready to be read."""
+class QueryableState(NamedTuple):
+    """A keyed state of a service, with the reader for its type."""
 
     service: ServiceDefinition
     reader: StateReader
@@ -60,8 +60,8 @@ class StateOf(NamedTuple):
         return self.service.task_for(key)
 
 
-class Actor(NamedTuple):
-    """All that is known of a key, as JSON."""
+class ActorState(NamedTuple):
+    """All states and timers of a key, as JSON."""
 
     states: Mapping[str, bytes]
     timers: Sequence[tuple[str, str, int]]
@@ -72,11 +72,11 @@ class WorkerFacade:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.tasks = LocalTasks(host)
-        self._readers: dict[tuple[str, str], StateOf] = {}
-        self._rendered = Rendered()
+        self._readers: dict[tuple[str, str], QueryableState] = {}
+        self._rendered = RenderCache()
         self._sender = TopicSender(host)
-        self.history = History(host)
-        """Its checkpoints and savepoints."""
+        self.history = CheckpointHistory(host)
+        """The app's checkpoints and savepoints."""
         self._directory: TaskDirectory | None = None
 
     async def close(self) -> None:
@@ -84,15 +84,15 @@ class WorkerFacade:
             closing.push_async_callback(self._sender.close)
             closing.push_async_callback(self.history.close)
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- declarations ------------------------------------------------------------------------------------------------
     @property
     def app(self) -> AppDefinition:
-        """What the code declares; known before the worker runs."""
+        """The declared app; available before the worker runs."""
         return self._host.definition
 
     @property
     def ready(self) -> bool:
-        """Its tasks are open, and the group knows it."""
+        """Whether its tasks are open and its group membership is confirmed."""
         return self._host.running and self.tasks.engine.membership.fresh
 
     @property
@@ -101,16 +101,16 @@ class WorkerFacade:
 
     @property
     def run(self) -> str:
-        """Which life of the app this is."""
+        """The id of the app's current run: each restore begins a new one."""
         return self.tasks.engine.run_id
 
     @property
     def registry(self) -> CollectorRegistry:
-        """What this worker counts and measures."""
+        """The worker's metrics."""
         return self.tasks.engine.metrics.registry
 
     def services(self) -> Mapping[str, ServiceDefinition]:
-        """Those that the code declares, with everything filled in."""
+        """The declared services, with the defaults of the plan; without the internal services that shuffle."""
         services = self.tasks.engine.plan.services
         return {name: definition for name, definition in services.items() if definition.part_of is None}
 
@@ -118,16 +118,16 @@ class WorkerFacade:
         return self.tasks.definition(name)
 
     def dead_letters(self, service: str) -> str | None:
-        """The topic for what the service gives up, if it has one."""
+        """The dead letter topic of the service, if its error policy has one."""
         topic = dead_letter_topic(self.tasks.engine.plan.app, self.service(service))
         return None if topic is None else topic.name
 
     def states(self, service: str) -> Mapping[str, StateDeclaration]:
-        """Those that the code declares: what Tidegate keeps beside them is nobody's business."""
-        declared = next((one.states for one in self.app.services if one.name == service), {})
-        return {name: it for name, it in self.service(service).states.items() if name in declared}
+        """The declared states; internal ones are left out."""
+        declared = next((definition.states for definition in self.app.services if definition.name == service), {})
+        return {name: state for name, state in self.service(service).states.items() if name in declared}
 
-    def state(self, service: str, state: str) -> StateOf:
+    def state(self, service: str, state: str) -> QueryableState:
         found = self._readers.get((service, state))
         if found is None:
             definition = self.tasks.definition(service)
@@ -138,118 +138,123 @@ class WorkerFacade:
             if not declaration.queryable:
                 raise NotQueryableError(service, state)
             if declaration.kind == "operator":
-                raise UsageError(f"state {state!r} belongs to tasks, not to keys: it has no key to look for")
-            found = self._readers[service, state] = StateOf(definition, StateReader(declaration))
+                raise UsageError(f"state {state!r} is an operator state: it belongs to tasks and has no keys to query")
+            found = self._readers[service, state] = QueryableState(definition, StateReader(declaration))
         return found
 
-    def readable_states(self, service: str) -> list[StateOf]:
-        """Those that belong to keys, and are not kept inside."""
-        known = self.states(service)
-        return [self.state(service, name) for name, it in known.items() if it.queryable and it.kind != "operator"]
+    def readable_states(self, service: str) -> list[QueryableState]:
+        """The keyed states that are declared queryable."""
+        return [
+            self.state(service, name)
+            for name, declaration in self.states(service).items()
+            if declaration.queryable and declaration.kind != "operator"
+        ]
 
     # -- state -------------------------------------------------------------------------------------------------------
-    def read(self, state: StateOf, key: bytes, *, at: str | None = None, most: int) -> tuple[bytes | None, Reached]:
-        """A key's value, or one entry of its map, as JSON; and of which commit it is."""
+    def read(
+        self, state: QueryableState, key: bytes, *, at: str | None = None, max_bytes: int
+    ) -> tuple[bytes | None, ReadCommit]:
+        """The value of a key, or one entry of its map, as JSON; and the commit that it was read at."""
         task = self.tasks.task(state.service, state.task_of(key))
         view, now = view_of(task), self._host.clock.now()
         try:
             if at is None:
-                text = state.reader.value(view, key, now, most=most)
+                text = state.reader.value(view, key, now, max_bytes=max_bytes)
             else:
                 text = state.reader.entry(view, key, at, now)
-            return text, Reached(task, view)
+            return text, ReadCommit(task, view)
         except StoreError as error:
             raise NotReadyError(task.plan.id, f"its store is being closed ({error})") from error
 
     def read_many(
-        self, state: StateOf, number: int, keys: list[bytes], *, most: int
-    ) -> tuple[list[bytes | None], Reached]:
-        """The values of keys of one task."""
+        self, state: QueryableState, number: int, keys: list[bytes], *, max_bytes: int
+    ) -> tuple[list[bytes | None], ReadCommit]:
+        """The values of several keys of one task."""
         task = self.tasks.task(state.service, number)
         view = view_of(task)
         with readable(task.plan.id):
-            return state.reader.values(view, keys, self._host.clock.now(), most=most), Reached(task, view)
+            return state.reader.values(view, keys, self._host.clock.now(), max_bytes=max_bytes), ReadCommit(task, view)
 
     async def scan(
-        self, state: StateOf, keys: KeyRange, numbers: Iterable[int], *, limit: int, most: int
-    ) -> tuple[KeyPage, list[Reached]]:
-        """A page over these tasks, all of which are here. It holds at least the commits that are returned with it."""
+        self, state: QueryableState, keys: KeyRange, numbers: Iterable[int], *, limit: int, max_bytes: int
+    ) -> tuple[KeyPage, list[ReadCommit]]:
+        """A page over these local tasks. It includes at least the commits that are returned with it."""
         tasks = [self.tasks.task(state.service, number) for number in numbers]
         with readable(state.service.name):
-            reached = [Reached(task, view_of(task)) for task in tasks]
+            reached = [ReadCommit(task, view_of(task)) for task in tasks]
             view = self.tasks.view(state.service, tasks)
-            page = await scan_keys(view, state.reader, keys, self._host.clock.now(), limit=limit, most=most)
+            page = await scan_keys(view, state.reader, keys, self._host.clock.now(), limit=limit, max_bytes=max_bytes)
         return page, reached
 
-    def actor(self, service: str, key: bytes, *, most: int) -> tuple[Actor, Reached]:
-        """All states that may be read, and the timers."""
+    def actor(self, service: str, key: bytes, *, max_bytes: int) -> tuple[ActorState, ReadCommit]:
+        """All queryable states of a key, and its timers."""
         definition = self.tasks.definition(service)
         task = self.tasks.task(definition, definition.task_for(key))
         view = view_of(task)
         with readable(task.plan.id):
-            return self._actor(service, view, key, self._host.clock.now(), most=most), Reached(task, view)
+            return self._actor(service, view, key, self._host.clock.now(), max_bytes=max_bytes), ReadCommit(task, view)
 
-    async def actor_past(self, id_: str, service: str, key: bytes, *, most: int) -> tuple[Actor, Past]:
+    async def actor_past(self, id_: str, service: str, key: bytes, *, max_bytes: int) -> tuple[ActorState, AsOfView]:
         """The same, as of a checkpoint or savepoint."""
         definition = self.tasks.definition(service)
         async with self.history.at(id_, definition, [definition.task_for(key)]) as past:
             (view,) = past.views
             with past.readable():
-                return self._actor(service, view, key, past.now, most=most), past
+                return self._actor(service, view, key, past.now, max_bytes=max_bytes), past
 
-    def _actor(self, service: str, view: TaskView, key: bytes, now: int, *, most: int) -> Actor:
+    def _actor(self, service: str, view: TaskView, key: bytes, now: int, *, max_bytes: int) -> ActorState:
         states: dict[str, bytes] = {}
         timers: list[tuple[str, str, int]] = []
-        left = most
+        left = max_bytes
         for state in self.readable_states(service):
-            text = state.reader.value(view, key, now, most=most)
+            text = state.reader.value(view, key, now, max_bytes=max_bytes)
             if text is not None:
                 states[state.declaration.name] = text
                 left -= len(text)
                 if left < 0:
-                    raise ValueTooLargeError(most)
+                    raise ValueTooLargeError(max_bytes)
         for name, domain, at in timers_of(view, key):
             timers.append((name, _DOMAIN_NAMES[domain], at))
             left -= len(name) + _TIMER_BYTES
             if left < 0:
-                raise ValueTooLargeError(most)
-        return Actor(states, timers)
+                raise ValueTooLargeError(max_bytes)
+        return ActorState(states, timers)
 
     async def read_past(
-        self, id_: str, state: StateOf, key: bytes, *, at: str | None, most: int
-    ) -> tuple[bytes | None, Past]:
-        """A key's value, or one entry of its map, as of a checkpoint or savepoint."""
+        self, id_: str, state: QueryableState, key: bytes, *, at: str | None, max_bytes: int
+    ) -> tuple[bytes | None, AsOfView]:
+        """The value of a key, or one entry of its map, as of a checkpoint or savepoint."""
         async with self.history.at(id_, state.service, [state.task_of(key)]) as past:
             (view,) = past.views
             with past.readable():
                 if at is None:
-                    return state.reader.value(view, key, past.now, most=most), past
+                    return state.reader.value(view, key, past.now, max_bytes=max_bytes), past
                 return state.reader.entry(view, key, at, past.now), past
 
     async def scan_past(
-        self, id_: str, state: StateOf, keys: KeyRange, *, limit: int, most: int
-    ) -> tuple[KeyPage, Past]:
+        self, id_: str, state: QueryableState, keys: KeyRange, *, limit: int, max_bytes: int
+    ) -> tuple[KeyPage, AsOfView]:
         """A page of keys, as of a checkpoint or savepoint."""
         async with self.history.at(id_, state.service, range(state.service.tasks)) as past:
             view = ServiceView(state.service, past.views, self._host.clock)
             with past.readable():
-                return await scan_keys(view, state.reader, keys, past.now, limit=limit, most=most), past
+                return await scan_keys(view, state.reader, keys, past.now, limit=limit, max_bytes=max_bytes), past
 
     def watch(
         self,
-        state: StateOf,
+        state: QueryableState,
         numbers: Iterable[int],
         *,
         key: bytes | None,
         prefix: bytes,
-        most: int,
+        max_bytes: int,
         news: asyncio.Event | None = None,
     ) -> ChangeFeed:
-        """The changes of these tasks, which are here."""
+        """A feed of the changes of these local tasks."""
         tasks = frozenset(f"{state.service.name}.{number}" for number in numbers)
         engine, now = self.tasks.engine, self._host.clock.now
         return ChangeFeed(
-            engine, state.reader, tasks, now, self._rendered, key=key, prefix=prefix, most=most, news=news
+            engine, state.reader, tasks, now, self._rendered, key=key, prefix=prefix, max_bytes=max_bytes, news=news
         )
 
     async def wait(self, service: ServiceDefinition, number: int, wanted: Position, seconds: float) -> None:
@@ -257,53 +262,53 @@ class WorkerFacade:
 
     # -- topics ------------------------------------------------------------------------------------------------------
     def topics(self) -> Mapping[str, TopicDefinition]:
-        """Those that the code declares."""
-        return open_topics(self.tasks.engine.plan)
+        """The declared topics."""
+        return declared_topics(self.tasks.engine.plan)
 
     async def topic_status(self) -> list[TopicStatus]:
-        """Those of the app, and how far each reaches."""
+        """The app's topics in the log, with their offsets."""
         self.require_running()
         wanted = self.tasks.engine.plan.topics
         async with self._host.gate.together():
             existing = await self._host.log.topics()
             return await describe_topics(self._host.log, [existing[name] for name in wanted if name in existing])
 
-    async def send(self, topic: str, lines: Sequence[bytes], *, body: bytes, key: str | None) -> Sent:
+    async def send(self, topic: str, lines: Sequence[bytes], *, body: bytes, key: str | None) -> SendResult:
         self.require_running()
         return await self._sender.send(topic, lines, body=body, key=key)
 
     async def writer_for(self, key: str) -> str:
-        """The address of the worker that best writes under this idempotency key. Any may; but two that write in one
-        bucket fence each other, again and again."""
+        """The address of the preferred writer of this idempotency key's bucket. Any worker may write, but two that
+        write to one bucket fence each other repeatedly."""
         addresses = sorted(worker.address for worker in await self.workers() if worker.address)
         return addresses[bucket_of(key) % len(addresses)] if addresses else self.address
 
     def require_running(self) -> None:
         if not self._host.running:
-            raise NotReadyError("the log", "the worker is starting, or about to stop")
+            raise NotReadyError("the log", "the worker is starting or stopping")
 
     # -- workers -----------------------------------------------------------------------------------------------------
     def status(self) -> WorkerSummary:
-        """Of this worker."""
+        """The status of this worker."""
         return worker_state(self._host)
 
     async def workers(self) -> list[Worker]:
-        """All of the app."""
-        return await self._known().workers()
+        """All workers of the app."""
+        return await self._task_directory().workers()
 
     async def owner(self, service: ServiceDefinition, number: int) -> Worker:
-        return await self._known().owner(self.tasks.changelog(service, number))
+        return await self._task_directory().owner(self.tasks.changelog(service, number))
 
-    def doubt(self) -> None:
-        """What the directory says is wrong: ask the group anew."""
-        self._known().doubt()
+    def invalidate_owners(self) -> None:
+        """A worker did not own the task that the directory says it owns: query the group again."""
+        self._task_directory().invalidate()
 
     @property
     def address(self) -> str:
-        """Where others reach this worker."""
+        """The address at which other workers reach this one."""
         return self._host.address
 
-    def _known(self) -> TaskDirectory:
+    def _task_directory(self) -> TaskDirectory:
         membership = self.tasks.engine.membership
         if self._directory is None:
             self._directory = TaskDirectory(membership)

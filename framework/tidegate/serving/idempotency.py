@@ -1,17 +1,17 @@
-"""Requests that may come twice, and are carried out once: on any worker, through crashes and retries.
+"""Idempotent requests: a retried request is executed once, on any worker, through crashes.
 
-What a request has written is noted, under its idempotency key, in a topic of its own and in the same transaction. The
-keys are divided into buckets, one for each partition of that topic, and each bucket has a transactional id:
+The result of a request is recorded under its idempotency key in an internal topic, in the same transaction as the
+request's records. Keys are hashed into buckets, one per partition of that topic, each with its own transactional id:
 
-1. Whoever wants to write in a bucket opens a writer of its id. This fences all others, and settles what they had under
-   way.
-2. It reads what the bucket holds, to the end. As long as it is not fenced, nobody else can add to it.
-3. A key that is there was carried out: its note is the answer. One that is not there is carried out now, with its note
-   in the same transaction.
-4. A writer that finds itself fenced has written nothing, and begins again at 1.
+1. A worker that writes to a bucket opens a writer with the bucket's transactional id. This fences all other writers and
+   completes or aborts their open transactions.
+2. It reads the bucket to its end. Until it is fenced, no other worker can append to the bucket.
+3. A known key was executed: its recorded result is the answer. An unknown key is executed now, and its result is
+   recorded in the same transaction.
+4. A fenced writer has written nothing, and starts again at step 1.
 
-Opening a writer takes much longer than writing. So workers send a request to the one that a bucket is best written by,
-as long as that answers; any other may carry it out, too.
+Opening a writer takes much longer than writing. Workers therefore forward a request to the bucket's preferred writer
+while that responds; any other worker may execute it, too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tidegate.keys import partition_of
 from tidegate.logs.base import Log, Records, TopicPartition, TopicSpec, Writer
 from tidegate.time.clock import Clock
 
-__all__ = ("Done", "IdempotentRequests", "bucket_of")
+__all__ = ("IdempotentRequests", "WriteResult", "bucket_of")
 
 logger = logging.getLogger(__name__)
 
 BUCKETS: Final = 8
 KEPT_MS: Final = 24 * 3600 * 1000
-"""How long an idempotency key is remembered, at least."""
+"""The minimum time for which an idempotency key is remembered."""
 _ATTEMPTS: Final = 20
 
 
@@ -44,18 +44,18 @@ def bucket_of(key: str) -> int:
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What was done for a key."""
+    """The recorded result of a request."""
 
     print: str
-    """Of the request: another one must not use the same key."""
+    """Fingerprint of the request's body: a different request must not reuse the key."""
     positions: dict[str, dict[int, int]]
 
 
-class Done(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     positions: Mapping[str, Mapping[int, int]]
     """By topic and partition, the position after the last record."""
     again: bool
-    """It was done before, for an earlier request of the same key."""
+    """Nothing was written: an earlier request with this key was executed."""
 
 
 class IdempotentRequests:
@@ -65,7 +65,7 @@ class IdempotentRequests:
         self._buckets = [_Bucket(log, app, TopicPartition(self._topic, number)) for number in range(BUCKETS)]
         self._created = False
 
-    async def write(self, key: str, body: bytes, records: Records) -> Done:
+    async def write(self, key: str, body: bytes, records: Records) -> WriteResult:
         """Append the records in one transaction, unless a request with this key has done so."""
         await self._create()
         raw, fingerprint = key.encode(), sha256(body).hexdigest()
@@ -89,12 +89,12 @@ class _Bucket:
         self._id = f"{app}.requests.{source.partition}"
         self._writer: Writer | None = None
         self._notes: dict[bytes, tuple[int, Note]] = {}
-        """By key, with their times: the oldest first."""
+        """By key, with the time of recording; the oldest first."""
         self._position: int | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def write(self, key: bytes, fingerprint: str, records: Records, now: int) -> Done:
-        async with self._turn:
+    async def write(self, key: bytes, fingerprint: str, records: Records, now: int) -> WriteResult:
+        async with self._lock:
             for _ in range(_ATTEMPTS):
                 if self._writer is None:
                     await self._open()
@@ -105,18 +105,18 @@ class _Bucket:
                 try:
                     return await self._append(key, fingerprint, records, now)
                 except FencedError:
-                    logger.info("another worker has taken over %s; it is taken back", self._id)
+                    logger.info("another worker has fenced the writer %s; reopening it", self._id)
                     await self._drop()
                 except BaseException:
                     await self._drop()
                     raise
-        raise LogUnavailableError(f"others write to {self._source} all the time; send the request again")
+        raise LogUnavailableError(f"other workers keep fencing the writer of {self._source}; retry the request")
 
     async def close(self) -> None:
-        async with self._turn:
+        async with self._lock:
             await self._drop()
 
-    async def _append(self, key: bytes, fingerprint: str, records: Records, now: int) -> Done:
+    async def _append(self, key: bytes, fingerprint: str, records: Records, now: int) -> WriteResult:
         assert self._writer is not None  # noqa: S101  it was opened
         note = Note(fingerprint, {})
 
@@ -127,10 +127,10 @@ class _Bucket:
 
         await self._writer.append(records, then)
         self._notes[key] = (now, note)
-        return Done(note.positions, again=False)
+        return WriteResult(note.positions, again=False)
 
     async def _open(self) -> None:
-        """Steps 1 and 2."""
+        """Steps 1 and 2 of the protocol."""
         writer = await self._log.writer(self._id)
         try:
             await self._catch_up()
@@ -169,7 +169,7 @@ class _Bucket:
             await writer.close()
 
 
-def _again(key: bytes, note: Note, fingerprint: str) -> Done:
+def _again(key: bytes, note: Note, fingerprint: str) -> WriteResult:
     if note.print != fingerprint:
         raise RequestConflictError(key.decode())
-    return Done(note.positions, again=True)
+    return WriteResult(note.positions, again=True)

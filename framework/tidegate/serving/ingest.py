@@ -1,4 +1,4 @@
-"""Records that come from outside, over HTTP: checked as the topic says, appended together, once for each key."""
+"""Ingestion over HTTP: records are validated against their topic and appended in one transaction, idempotently."""
 
 from __future__ import annotations
 
@@ -12,48 +12,50 @@ from tidegate.host.host import Host
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.serving.idempotency import IdempotentRequests
 from tidegate.serving.position_tokens import Position
-from tidegate.serving.record_maker import RecordMaker, needs_key, typed_topic
+from tidegate.serving.record_maker import RecordBuilder, needs_key, typed_topic
 
-__all__ = ("Sent", "TopicSender", "open_topics")
+__all__ = ("SendResult", "TopicSender", "declared_topics")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sent:
+class SendResult:
     records: int
     position: Position
     again: bool = False
-    """Nothing was written: an earlier request with the same idempotency key has done so."""
+    """Nothing was written: an earlier request with this idempotency key was executed."""
 
 
-def open_topics(plan: Plan) -> Mapping[str, TopicDefinition]:
-    """Those that anybody may send to, and read of: what the app's code declares."""
+def declared_topics(plan: Plan) -> Mapping[str, TopicDefinition]:
+    """The topics that clients may send to and read from: those that the app declares."""
     return {name: typed_topic(plan, name) for name in plan.declared}
 
 
 class TopicSender:
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._makers: dict[str, RecordMaker] = {}
+        self._makers: dict[str, RecordBuilder] = {}
         self._requests: IdempotentRequests | None = None
         self._resets = host.resets
-        """As of when the requests were known."""
+        """The host's reset count when `_requests` was created."""
 
-    async def send(self, topic: str, lines: Sequence[bytes], *, body: bytes, key: str | None) -> Sent:
-        """All records or none. `lines`: each a JSON object with value, and perhaps key, timestamp and headers; `key`:
-        the request's idempotency key, under which `body` is carried out once."""
+    async def send(self, topic: str, lines: Sequence[bytes], *, body: bytes, key: str | None) -> SendResult:
+        """Append all records or none. `lines`: JSON objects with `value`, and optionally `key`, `timestamp` and
+        `headers`. `key`: the idempotency key of the request, whose body is `body`."""
         records = self._records(topic, lines)
         host = self._host
         async with host.gate.together():
             if key is not None:
-                done = await (await self._known_requests()).write(key, f"{topic}\n".encode() + body, records)
+                done = await (await self._current_requests()).write(key, f"{topic}\n".encode() + body, records)
                 topics = {name: dict(reached) for name, reached in done.positions.items()}
-                return Sent(records=len(lines), position=Position(host.engine.run_id, {}, topics), again=done.again)
-            ends = await host.outbox.send_together(records)
+                return SendResult(
+                    records=len(lines), position=Position(host.engine.run_id, {}, topics), again=done.again
+                )
+            ends = await host.producer.send_together(records)
         reached = {source.partition: end for source, end in ends.items()}
-        return Sent(records=len(lines), position=Position(host.engine.run_id, {}, {topic: reached}))
+        return SendResult(records=len(lines), position=Position(host.engine.run_id, {}, {topic: reached}))
 
-    async def _known_requests(self) -> IdempotentRequests:
-        """What was carried out before a reset is looked up anew: it may be gone, and the records with it."""
+    async def _current_requests(self) -> IdempotentRequests:
+        """Reopened after a reset, which may have deleted the recorded results together with the records."""
         host = self._host
         if self._resets != host.resets:
             await self.close()
@@ -77,14 +79,14 @@ class TopicSender:
             records.setdefault(TopicPartition(topic, partition), []).append(tuple(record))  # type: ignore[arg-type]
         return records
 
-    def _maker(self, topic: str) -> RecordMaker:
+    def _maker(self, topic: str) -> RecordBuilder:
         maker = self._makers.get(topic)
         if maker is None:
             plan = self._host.plan
             if topic not in plan.declared:
                 raise UnknownNameError("topic", topic, plan.declared)
             definition = typed_topic(plan, topic)
-            maker = self._makers[topic] = RecordMaker(
+            maker = self._makers[topic] = RecordBuilder(
                 definition,
                 self._host.clock,
                 keyed=needs_key(plan, definition),

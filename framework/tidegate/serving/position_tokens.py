@@ -1,7 +1,7 @@
-"""Position tokens: what an answer was of, or what a write has written. Opaque outside, and safe to send back.
+"""Position tokens: the commits that a response includes, or the records that a write has appended. Opaque to clients.
 
-A token names commits of tasks, by the changelog positions after them, and positions in topics. Whoever reads with
-`min_position` gets an answer that holds all of it, as far as it concerns the service that is asked.
+A token names commits of tasks, by the changelog positions after them, and positions in topics. A read with
+`min_position` waits until the queried service has committed everything in the token that concerns it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tidegate.errors import PositionError
 
 __all__ = ("Position", "merge", "parse_position")
 
-_LONGEST: Final = 16_384
+_MAX_LENGTH: Final = 16_384
 
 
 class Position(msgspec.Struct, array_like=True, frozen=True):
     run: str
     tasks: dict[str, tuple[str, int]] = {}
-    """By the task's name: the lineage of its changelog, and the position after a commit."""
+    """By task name: the lineage of its changelog, and the position after a commit."""
     topics: dict[str, dict[int, int]] = {}
-    """By topic and partition: the position after a record that was written."""
+    """By topic and partition: the position after an appended record."""
 
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(_encoder.encode(self)).decode().rstrip("=")
@@ -37,18 +37,18 @@ _decoder: Final = msgspec.msgpack.Decoder(Position)
 
 def parse_position(token: str) -> Position:
     try:
-        if len(token) > _LONGEST:
+        if len(token) > _MAX_LENGTH:
             raise ValueError
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         return _decoder.decode(raw)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise PositionError(
-            "min_position is no position token: send back what a Tidegate-Position header said, unchanged"
+            "min_position is not a position token: send back the value of a Tidegate-Position header, unchanged"
         ) from None
 
 
 def merge(run: str, positions: Iterable[Position]) -> Position:
-    """All of them."""
+    """The union of the positions: the highest of each task and partition."""
     tasks: dict[str, tuple[str, int]] = {}
     topics: dict[str, dict[int, int]] = {}
     for position in positions:

@@ -1,4 +1,4 @@
-"""From JSON to records: what is sent from outside, checked, keyed and placed as the topic says."""
+"""Builds log records from JSON lines: validated, keyed, timestamped and partitioned as their topic declares."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tidegate.owner_rpc.protocol import AppendedRecord
 from tidegate.time.clock import Clock
 from tidegate.time.sources import EventTime
 
-__all__ = ("RecordMaker", "needs_key", "typed_topic")
+__all__ = ("RecordBuilder", "needs_key", "typed_topic")
 
 _TEXT = (str, bytes)
 
 
 def needs_key(plan: Plan, topic: TopicDefinition) -> bool:
-    """Whether a record without a key would be refused: by a compacted topic, or by a service that reads it directly."""
+    """Whether records need a key: the topic is compacted, or a keyed service reads it without a shuffle."""
     readers = [service for service in plan.services.values() if topic.name in {t.name for t in service.topics}]
     return topic.compact or any(service.part_of is None for service in readers)
 
 
 def typed_topic(plan: Plan, name: str) -> TopicDefinition:
-    """The topic with the type of its values: as declared, else as the handler of a service that reads it says."""
+    """The topic with its value type: the declared one, else the event type of a handler that reads the topic."""
     topic = plan.topics[name]
     read = [found for service in plan.services.values() for found in service.topics if found.name == name]
     return next((found for found in (topic, *read) if found.codec.type is not Any), topic)
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of --records. `partition` and `offset` may be there, as `tail` prints them, and mean nothing."""
+    """A line of --records. `partition` and `offset` are accepted, because `tail` prints them, and ignored."""
 
     value: msgspec.Raw
     key: Any = None
@@ -47,8 +47,8 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
     offset: Any = None
 
 
-class RecordMaker:
-    """Makes records of one topic. DataError says what is wrong with a line."""
+class RecordBuilder:
+    """Builds records of one topic. An invalid line raises a DataError that says what is wrong with it."""
 
     def __init__(
         self,
@@ -61,12 +61,13 @@ class RecordMaker:
         envelopes: bool = False,
         hint: str = "Take it from a field (--key FIELD), give it with each record (--records), or declare",
     ) -> None:
-        """keyed: refuse records without a key. largest: refuse records of more bytes. field: take the key from this
-        field. envelopes: lines are whole records, with key, value, timestamp and headers. hint: how a key is given."""
+        """keyed: reject records without a key. largest: the size limit in bytes. field: take the key from this field of
+        the value. envelopes: a line is a record with key, value, timestamp and headers, not just a value. hint: how the
+        caller provides a key, for the error message."""
         self._topic, self._clock, self._keyed, self._field = topic, clock, keyed, field
         self._envelopes = msgspec.json.Decoder(_Envelope) if envelopes else None
-        self._place, self._key_type = topic.placement, topic.key_type
-        self._turn = 0
+        self._partitioner, self._key_type = topic.placement, topic.key_type
+        self._round_robin = 0
         self._time = _event_time(topic, clock)
         self._largest, self._hint = largest, hint
 
@@ -95,11 +96,11 @@ class RecordMaker:
         value = None if raw is None else self._topic.codec.decode(raw)
         if key is None and raw is not None:
             key = self._key(value)
-        if key is not None and self._key_type is not str:  # text is what it is if nothing is said
+        if key is not None and self._key_type is not str:  # str is also the default of an undeclared key type
             decode_key(key, self._key_type)
         if key is None and self._keyed:
             raise DataError(
-                f"it has no key, and {self._topic.name!r} needs one. {self._hint} how values are keyed: "
+                f"the record has no key, and {self._topic.name!r} needs one. {self._hint} how values are keyed: "
                 f"app.topic(..., key=...)."
             )
         if timestamp is None:
@@ -114,7 +115,7 @@ class RecordMaker:
         try:
             key = function(value)
         except Exception as error:
-            raise EncodeError(f"its key cannot be found: {type(error).__name__}: {error}") from error
+            raise EncodeError(f"the key function failed: {type(error).__name__}: {error}") from error
         return None if key is None else encode_key(key)
 
     def _from_field(self, value: Any) -> Any:
@@ -122,15 +123,15 @@ class RecordMaker:
         return value[self._field] if isinstance(value, dict) else getattr(value, self._field)
 
     def _partition(self, key: bytes | None) -> int:
-        """Records without a key go to all partitions in turn."""
+        """Records without a key are distributed round-robin."""
         if key is not None:
-            return self._place(key)
-        self._turn = (self._turn + 1) % self._topic.partitions
-        return self._turn
+            return self._partitioner(key)
+        self._round_robin = (self._round_robin + 1) % self._topic.partitions
+        return self._round_robin
 
 
 def _event_time(topic: TopicDefinition, clock: Clock) -> Callable[[Any], int]:
-    """When the event happened, if it says so itself; else now."""
+    """The event's own time, if the topic uses event time; else the clock's."""
     extract = topic.time.extractor(clock, outside=True) if isinstance(topic.time, EventTime) else None
     if extract is None:
         return lambda _: clock.now()
@@ -139,13 +140,13 @@ def _event_time(topic: TopicDefinition, clock: Clock) -> Callable[[Any], int]:
         try:
             return extract(value)
         except Exception as error:
-            raise DataError(f"its time cannot be found: {type(error).__name__}: {error}") from error
+            raise DataError(f"its event time cannot be extracted: {type(error).__name__}: {error}") from error
 
     return time
 
 
 def _header_values(value: Any) -> list[bytes]:
-    """Text, base64 as `tail` prints it, or several of these under one name."""
+    """Text, base64 as `tail` prints it, or a list of these under one header name."""
     if isinstance(value, list):
         return [text for item in value for text in _header_values(item)]
     found = _from_base64(value)

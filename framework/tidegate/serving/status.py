@@ -1,4 +1,4 @@
-"""What a worker tells about itself and its tasks: state, lag, event time, and what it has counted."""
+"""The status of a worker and its tasks: state, lag, event time and counters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _started: Final = time.time()
 
 
 class TaskSummary(msgspec.Struct, kw_only=True):
-    """A task that runs here, or is being restored here. Counters begin with the worker."""
+    """A task that runs or is being restored in this worker. Counters start with the worker."""
 
     service: str
     task: int
@@ -44,11 +44,11 @@ class TaskSummary(msgspec.Struct, kw_only=True):
     watermark: int | None = None
     """Event time, in ms; null: not known yet."""
     ended: bool = False
-    """A bounded run: time is at its end."""
+    """A bounded run has reached the end of event time."""
     lag: int = 0
-    """Input offsets that are not handled yet, as of the last seconds."""
+    """Input offsets that are not handled yet; updated every few seconds."""
     waiting: int = 0
-    """Handlers that have begun and not ended."""
+    """Handlers that are suspended."""
     stalled: int = 0
     handled: int = 0
     emitted: int = 0
@@ -66,15 +66,15 @@ class WorkerSummary(msgspec.Struct, kw_only=True):
     name: str
     address: str
     ready: bool
-    """It has opened its tasks, and the group knows it."""
+    """Its tasks are open and its group membership is confirmed."""
     pid: int
     started: float
     """Seconds since 1970."""
     now: float
     memory: int | None = None
-    """Bytes in memory."""
+    """Resident bytes."""
     error: str = ""
-    """It could not be asked; then nothing else of it is known."""
+    """Why the worker did not answer; the other fields are then unknown."""
     tasks: list[TaskSummary] = []
 
 
@@ -95,14 +95,14 @@ def worker_state(host: Host) -> WorkerSummary:
     plan = engine.plan
     names = {changelog_topic(plan.app, plan.run, service): service for service in plan.services}
     for changelog in sorted(engine.membership.owned):
-        if changelog.topic in names:  # the control topic is no task
+        if changelog.topic in names:  # the control topic is assigned, too, but is not a task
             state.tasks.append(_task(engine, names[changelog.topic], changelog.partition, counted))
     return state
 
 
 def _task(engine: Engine, service: str, number: int, counted: dict[tuple[str, str], dict[str, Any]]) -> TaskSummary:
     running = engine.tasks.get(f"{service}.{number}")
-    told = counted.get((service, str(number)), {})
+    counters = counted.get((service, str(number)), {})
     watermark = MIN_TIME if running is None else running.time.watermark
     return TaskSummary(
         service=service,
@@ -110,12 +110,12 @@ def _task(engine: Engine, service: str, number: int, counted: dict[tuple[str, st
         state="restoring" if running is None else running.state.value,
         watermark=watermark if MIN_TIME < watermark < MAX_TIME else None,
         ended=watermark >= MAX_TIME,
-        **told,
+        **counters,
     )
 
 
 def _counted(engine: Engine) -> dict[tuple[str, str], dict[str, Any]]:
-    """By service and task, what the metrics say."""
+    """The task counters among the metrics, by service and task."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for family in engine.metrics.registry.collect():
         for sample in family.samples:

@@ -1,7 +1,7 @@
-"""Which worker owns a task, and where it answers.
+"""Which worker owns a task, and its address: a cache of the group's assignment.
 
-The group knows. It is asked after every assignment that this worker hears of, and when somebody says that an answer
-was wrong; while tasks are divided anew, nobody is known to own anything.
+It is refreshed after every assignment that this worker gets, and when a request finds that an entry is wrong. During a
+rebalance no task has a known owner.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from tidegate.logs.observer import Worker
 
 __all__ = ("TaskDirectory",)
 
-_PAUSE: Final = 0.2
-"""Seconds between two questions to the group."""
+_REFRESH_INTERVAL: Final = 0.2
+"""The least number of seconds between two queries of the group."""
 
 
 class TaskDirectory:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self._known: list[Worker] = []
+        self._workers: list[Worker] = []
         self._generation = -1
-        self._asked = float("-inf")
-        self._turn = asyncio.Lock()
+        self._refreshed = float("-inf")
+        self._refreshing = asyncio.Lock()
 
     async def workers(self) -> list[Worker]:
-        """All that are known, this one included."""
+        """All workers of the group, this one included."""
         await self._refresh()
-        return self._known
+        return self._workers
 
     async def owner(self, task: TopicPartition) -> Worker:
-        """NotReadyError: nobody, or nobody who says where to ask."""
+        """NotReadyError: no worker owns the task, or its owner advertises no address."""
         await self._refresh()
-        for worker in self._known:
+        for worker in self._workers:
             if task in worker.tasks and worker.address:
                 return worker
-        self.doubt()
-        raise NotReadyError(str(task), "the workers are dividing the tasks anew")
+        self.invalidate()
+        raise NotReadyError(str(task), "the group is rebalancing")
 
-    def doubt(self) -> None:
-        """Ask anew, the next time."""
+    def invalidate(self) -> None:
+        """Query the group again at the next use."""
         self._generation = -1
 
     async def _refresh(self) -> None:
         if self._generation == self._membership.generation:
             return
-        async with self._turn:
+        async with self._refreshing:
             generation = self._membership.generation
-            if self._generation == generation or time.monotonic() - self._asked < _PAUSE:
+            if self._generation == generation or time.monotonic() - self._refreshed < _REFRESH_INTERVAL:
                 return
-            self._asked = time.monotonic()
+            self._refreshed = time.monotonic()
             try:
-                self._known = await self._membership.workers()
+                self._workers = await self._membership.workers()
             except LogError as error:
                 raise NotReadyError("the group of workers", str(error)) from error
-            if any(worker.tasks for worker in self._known):
+            if any(worker.tasks for worker in self._workers):
                 self._generation = generation

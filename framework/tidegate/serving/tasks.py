@@ -1,7 +1,7 @@
-"""The tasks that answer here: found by key, and waited for until they have committed what the asker knows of.
+"""Local tasks: lookup by key, and waiting until a task has committed a position.
 
-A task answers while it runs and the group has lately confirmed that it is ours. One that is ours but does not run is
-being restored: whoever asks is told to come again. All others are somebody else's.
+A task answers queries while it runs and the group has confirmed the assignment recently. A task that is assigned
+to this worker but does not run is being restored: NotReadyError, retry. Any other task runs elsewhere: ElsewhereError.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tidegate.logs.base import TopicPartition
 from tidegate.query.views import ServiceView, TaskView
 from tidegate.serving.position_tokens import Position
 
-__all__ = ("LocalTasks", "Reached", "readable", "view_of")
+__all__ = ("LocalTasks", "ReadCommit", "readable", "view_of")
 
 
-class Reached:
-    """The commit that an answer is of."""
+class ReadCommit:
+    """The commit at which a response was read."""
 
     __slots__ = ("lineage", "marker", "offset", "task")
 
@@ -58,21 +58,21 @@ class LocalTasks:
         return engine
 
     def definition(self, service: str) -> ServiceDefinition:
-        """As the plan has it, once there is one. Services that only re-key are nobody's business."""
+        """The service as planned. Internal services that only shuffle are hidden."""
         services = self.engine.plan.services
         found = services.get(service)
         if found is None or found.part_of is not None:
             raise UnknownNameError("service", service, (name for name, s in services.items() if s.part_of is None))
         return found
 
-    # -- finding -----------------------------------------------------------------------------------------------------
+    # -- lookup ------------------------------------------------------------------------------------------------------
     def task(self, definition: ServiceDefinition, number: int) -> Task:
-        """The running task; else an error that says where, or when, to ask."""
+        """The running task. ElsewhereError: another worker owns it. NotReadyError: retry."""
         engine = self.engine
         task = engine.tasks.get(f"{definition.name}.{number}")
         if task is not None and task.state is TaskState.RUNNING:
             if not engine.membership.fresh:
-                raise NotReadyError(task.plan.id, "this worker has not heard of its group lately")
+                raise NotReadyError(task.plan.id, "this worker's group membership is not confirmed")
             return task
         if self.changelog(definition, number) in engine.membership.owned:
             raise NotReadyError(f"{definition.name}.{number}", "its state is being restored")
@@ -85,7 +85,7 @@ class LocalTasks:
         return TopicPartition(changelog_topic(plan.app, plan.run, definition.name), number)
 
     def here(self, definition: ServiceDefinition) -> list[int]:
-        """The numbers of the service's tasks that are ours, whether they answer or not."""
+        """The numbers of the service's tasks that are assigned to this worker, running or not."""
         owned = self.engine.membership.owned
         return [n for n in range(definition.tasks) if self.changelog(definition, n) in owned]
 
@@ -94,7 +94,7 @@ class LocalTasks:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
     async def wait(self, definition: ServiceDefinition, number: int, wanted: Position, seconds: float) -> None:
-        """Until the task has committed all of `wanted` that concerns it."""
+        """Wait until the task has committed all of `wanted` that concerns it."""
         check_concerned(definition, wanted)
         task = self.task(definition, number)
         if has_reached(task, wanted):
@@ -117,28 +117,28 @@ def view_of(task: Task) -> TaskView:
 
 
 def check_concerned(definition: ServiceDefinition, wanted: Position) -> None:
-    """A token of what this service neither reads itself nor has committed promises nothing here."""
+    """Reject a token that names neither an input nor a commit of this service: there is nothing to wait for."""
     read = {topic.name for topic in definition.topics}
     stem = f"{definition.name}."
     if read & wanted.topics.keys() or any(task.startswith(stem) for task in wanted.tasks):
         return
     raise PositionError(
-        f"min_position is of {', '.join([*wanted.topics, *wanted.tasks]) or 'nothing'}, and service "
-        f"{definition.name!r} reads {', '.join(sorted(read))}: it can be waited for only at a service that reads "
-        f"the written topic itself"
+        f"min_position names {', '.join([*wanted.topics, *wanted.tasks]) or 'nothing'}, but service "
+        f"{definition.name!r} reads {', '.join(sorted(read))}: use it with a service that reads the written topic "
+        f"directly"
     )
 
 
 def has_reached(task: Task, wanted: Position) -> bool:
     with readable(task.plan.id):
-        reached = Reached(task, view_of(task))
+        reached = ReadCommit(task, view_of(task))
     marker = reached.marker
     if marker is not None and marker.run != wanted.run:
-        raise PositionError(f"min_position is of run {wanted.run!r} of the app, and this is run {marker.run!r}")
+        raise PositionError(f"min_position belongs to run {wanted.run!r} of the app; the current run is {marker.run!r}")
     commit = wanted.tasks.get(task.plan.id)
     if commit is not None:
         if commit[0] != reached.lineage[:8]:
-            raise PositionError("min_position is of another life of the app: it was reset since")
+            raise PositionError("min_position was issued before the app was reset")
         if reached.offset < commit[1]:
             return False
     return all(
@@ -149,14 +149,14 @@ def has_reached(task: Task, wanted: Position) -> bool:
 
 
 def _holds(marker: CommitMarker, source: TopicPartition, position: int) -> bool:
-    """All records below the position are handled."""
+    """Whether all records below the position are handled and committed."""
     mark = marker.inputs.get(source_name(source))
     return mark is not None and mark.position >= position and all(open_ >= position for open_ in mark.unfinished)
 
 
 @contextmanager
 def readable(what: str) -> Iterator[None]:
-    """A store that was closed meanwhile is that of a task which has just left."""
+    """Translates the StoreError of a closed store: its task has just been revoked."""
     try:
         yield
     except StoreError as error:

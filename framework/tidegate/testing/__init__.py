@@ -1,4 +1,4 @@
-"""For tests of services: a harness with a manual clock, an in-memory log, fault points."""
+"""Test support for services: a harness with a manual clock, an in-memory log, fault points."""
 
 from __future__ import annotations
 

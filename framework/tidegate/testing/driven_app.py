@@ -1,6 +1,6 @@
-"""An app in memory, in an event loop of its own: how it is opened, settled, checkpointed, crashed and opened again.
+"""An app in memory, in an event loop of its own: opening, settling, checkpoints, crashes and restarts.
 
-What tests send to it, and see of it, is in `harness`.
+Sending to the app and reading its results is in `harness`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _IN_A_WITH_STATEMENT = "use the harness in a with statement: with AppHarness(app
 
 
 class Definable(Protocol):
-    """An App, as far as the harness needs it."""
+    """The part of an App that the harness uses."""
 
     def define(self) -> AppDefinition: ...
 
@@ -116,11 +116,11 @@ class DrivenApp:
         finally:
             runner.close()
 
-    # -- at work -----------------------------------------------------------------------------------------------------
+    # -- processing --------------------------------------------------------------------------------------------------
     def settle(self, *, wait: bool = True, commit: bool = True) -> None:
-        """Read, handle, commit and pass on until all is quiet.
+        """Read, handle, commit and pass on between services until nothing is left to do.
 
-        wait: also for handlers that wait themselves; else they stay as they are. commit: else nothing is committed."""
+        wait: wait for suspended handlers, too; otherwise they stay suspended. commit: whether to commit."""
         self.run(self._settle(wait, commit))
 
     async def _settle(self, wait: bool, commit: bool) -> None:
@@ -132,19 +132,19 @@ class DrivenApp:
             if not limit.expired():
                 raise
             raise UsageError(
-                f"handlers still wait after {self._patience:g} s. What they wait for may be the test itself: "
+                f"handlers are still suspended after {self._patience:g} s. They may be waiting for the test itself: "
                 f"send with settle=False, then settle(wait=False). Or raise patience=."
             ) from None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something in the harness's event loop, for example what a waiting handler waits for."""
+        """Run a coroutine in the harness's event loop, for example one that a suspended handler waits for."""
         if self._runner is None:
             coroutine.close()
             raise UsageError(_IN_A_WITH_STATEMENT)
         return self._runner.run(coroutine)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call something in the harness's event loop."""
+        """Call a function in the harness's event loop."""
 
         async def calling() -> T:
             return function()
@@ -153,9 +153,11 @@ class DrivenApp:
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
     def checkpoint(self, name: str | None = None) -> Manifest:
-        """Take a checkpoint of the app as it is; with a name, a savepoint. What is not handled yet stays so."""
+        """Take a checkpoint of the app's current state; with a name, a savepoint. Unhandled records stay unhandled."""
         if self.checkpoints is None:
-            raise UsageError("say where checkpoints are to be kept: AppHarness(app, checkpoints=DIRECTORY)")
+            raise UsageError(
+                "the harness has no checkpoint storage; give it one: AppHarness(app, checkpoints=DIRECTORY)"
+            )
         return self.run(self._checkpoint(self.checkpoints, name))
 
     async def _checkpoint(self, checkpoints: CheckpointService, name: str | None) -> Manifest:
@@ -163,14 +165,14 @@ class DrivenApp:
         asking = asyncio.ensure_future(request)
         while not asking.done():
             await self.step_checkpoint()
-            await asyncio.sleep(0.001)  # not in a circle: the threads that upload need Python's lock
+            await asyncio.sleep(0.001)  # no busy loop: the upload threads need the GIL
         epoch = await asking
         storage = await checkpoints.storage()
         return storage.manifest(name or epoch)
 
     async def step_checkpoint(self) -> None:
-        """What a checkpoint that is under way needs: the leader's part, and the commits that it asks for."""
-        assert self.checkpoints is not None  # noqa: S101  asked before
+        """One step of a checkpoint in progress: the leader's part, and the commits that it triggers."""
+        assert self.checkpoints is not None  # noqa: S101  checked by the caller
         await self.checkpoints.coordinator.step()
         await self.engine.listen(timeout=0)
         await self.engine.commit_epochs()
@@ -186,7 +188,7 @@ class DrivenApp:
         settle: bool = True,
     ) -> RestoreResult:
         """Begin a new run from a savepoint, by its name, or a checkpoint, by its number; or from one of another
-        harness. app: another version of the code. partitions: how many tasks, for all services or by their names."""
+        harness. app: another version of the code. partitions: the number of tasks, for all services or by name."""
         self.run(self.engine.close_tasks(commit=False))
         if app is not None:
             self._definition = app.define()
@@ -215,26 +217,28 @@ class DrivenApp:
             return await Restore(reader, target, options, Path(scratch) / "fetched", lambda *_: None).run()
 
     def savepoint(self, id: str | int) -> CheckpointReader:
-        """What a savepoint, or a checkpoint, holds."""
+        """The contents of a savepoint or checkpoint."""
         if self._checkpoints is None:
-            raise UsageError("say where checkpoints are to be kept: AppHarness(app, checkpoints=DIRECTORY)")
+            raise UsageError(
+                "the harness has no checkpoint storage; give it one: AppHarness(app, checkpoints=DIRECTORY)"
+            )
         return open_checkpoint(CheckpointStorage(self._checkpoints, self._definition.id), id)
 
-    # -- falling and rising ------------------------------------------------------------------------------------------
+    # -- restarts ----------------------------------------------------------------------------------------------------
     def restart(self) -> None:
-        """Stop in order and start again over the same log: what memory held comes back from the changelogs."""
+        """Stop in order and start again over the same log: state in memory is restored from the changelogs."""
         self.run(self.engine.close_tasks(commit=True))
         self.run(self._open())
         self.settle()
 
     def crash(self) -> None:
-        """Lose all that was not committed, and start again over the same log."""
+        """Lose everything that is not committed, and start again over the same log."""
         self.run(self.engine.close_tasks(commit=False))
         self.run(self._open())
         self.settle()
 
     def upgrade(self, app: Definable, *, services: Iterable[ServiceName] | None = None) -> None:
-        """Stop in order and go on with another version of the app, over the same log."""
+        """Stop in order and continue with another version of the app, over the same log."""
         self.run(self.engine.close_tasks(commit=True))
         self._definition = app.define()
         self._services = chosen(self._definition, services)

@@ -1,4 +1,4 @@
-"""Drives an app, or some of its services, in memory: no broker, no disk, no sleeps, and a clock that tests move.
+"""Runs an app, or some of its services, in memory: no broker, no disk, no sleeps, and a manual clock.
 
     with AppHarness(app) as harness:
         harness.send(likes, Like(...))
@@ -6,8 +6,8 @@
         harness.advance(days=30)
         assert harness.state(matchmaker, "pair", "ann|bob") is None
 
-After each call everything is settled: read, handled, committed, and passed on from service to service. Handlers that
-really wait (an HTTP call) are waited for. With `settle=False` a call does its own part only; `settle` does the rest.
+Each call settles the app: records are read, handled, committed, and passed on from service to service. Handlers that
+really wait (for an HTTP call) are awaited. With `settle=False` a call only appends; `settle` does the rest.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class AppHarness(DrivenApp):
         patience: float = 10.0,
         **settings: Any,
     ) -> None:
-        """services: only these; what they read from others is then sent by the test. partitions: of topics that do not
-        say how many they want; one unless the app has a setting. now: where the clock starts. directory: keep state in
-        RocksDB there, instead of in memory. checkpoints: where to keep those that `checkpoint` takes. patience: seconds
-        to wait for handlers before giving up. settings: those of an App; here the test overrides the app's own."""
+        """services: run only these; the test sends what they read from others. partitions: of topics that declare no
+        number; 1 unless the app has the setting. now: the clock's start. directory: keep state in RocksDB there instead
+        of in memory. checkpoints: the storage for `checkpoint`. patience: seconds to wait for suspended handlers.
+        settings: as of an App; they override the app's own."""
         definition = app.define()
         super().__init__(
             definition,
@@ -89,9 +89,9 @@ class AppHarness(DrivenApp):
         headers: Headers = (),
         settle: bool = True,
     ) -> None:
-        """Append a value. key: else the topic's own function says. timestamp: else the clock's."""
+        """Append a value. key: by default from the topic's key function. timestamp: by default the clock's time."""
         definition = self._topic(topic)
-        raw = definition.codec.encode(value)  # first: a key function may not know what to do with a wrong type
+        raw = definition.codec.encode(value)  # first: the key function may fail on a value of the wrong type
         key_bytes = encode_key(key) if key is not None else definition.key_of(value)
         self.send_raw(topic, key=key_bytes, value=raw, timestamp=timestamp, headers=headers, settle=settle)
 
@@ -104,7 +104,7 @@ class AppHarness(DrivenApp):
         timestamp: Instant | None = None,
         settle: bool = True,
     ) -> None:
-        """Append values in one transaction. key: from a value to its key, else the topic's own function."""
+        """Append values in one transaction. key: a function from a value to its key; by default the topic's own."""
         definition = self._topic(topic)
         when = self.clock.now() if timestamp is None else to_instant(timestamp)
         records: dict[TopicPartition, list[NewRecord]] = {}
@@ -128,7 +128,7 @@ class AppHarness(DrivenApp):
         partition: int | None = None,
         settle: bool = True,
     ) -> None:
-        """Append bytes as they are: input that is broken, has no key, or lies in the wrong partition."""
+        """Append bytes as they are: invalid values, records without a key, or in the wrong partition."""
         definition = self._topic(topic)
         number = definition.partition_for(key or b"") if partition is None else partition
         when = self.clock.now() if timestamp is None else to_instant(timestamp)
@@ -170,8 +170,8 @@ class AppHarness(DrivenApp):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> Any:
-        """The reply, when all is settled. Raises what `Service.ask` raises; AskTimeoutError if there is no reply yet:
-        its handler waits to be repeated, for example."""
+        """Settle and return the reply. Raises what `Service.ask` raises; AskTimeoutError if there is no reply yet,
+        for example because the handler waits for a retry."""
         self._asked += 1
         name, address = self._service(service).name, ReplyAddress(0, "harness", self._asked)
         definition = self._post(Outgoing(name, key, message, idempotency_key, timestamp, headers), address)
@@ -190,8 +190,8 @@ class AppHarness(DrivenApp):
         return definition
 
     def told(self, service: ServiceName) -> list[tuple[Any, Any]]:
-        """All that a service was told so far, key and message, one partition after the other; also of one that this
-        harness does not drive."""
+        """All messages sent to a service so far, as pairs of key and message, partition by partition; also of a service
+        that this harness does not run."""
         name = service if isinstance(service, str) else service.name
         known = self.engine.plan.mailboxes
         if name not in known:
@@ -213,7 +213,7 @@ class AppHarness(DrivenApp):
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Let time pass by the clock, from one timer or repetition that is due to the next: none is skipped."""
+        """Advance the clock, stopping at each timer and retry that falls due."""
         span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds)
         left = round(span.total_seconds() * 1000)
         if left <= 0:
@@ -226,22 +226,22 @@ class AppHarness(DrivenApp):
             self.settle()
 
     def advance_watermark(self, to: Instant) -> None:
-        """Let event time pass: nothing up to this time will come any more from outside."""
+        """Advance event time: no further input record is expected up to this time."""
         self.engine.advance_watermark(to_instant(to))
         self.settle()
 
     def finish(self) -> None:
-        """Event time comes to its end, as after the last record of a bounded run: every event-time timer fires."""
+        """Advance event time to its end, as after the last record of a bounded run: every event-time timer fires."""
         self.engine.advance_watermark(MAX_TIME)
         self.settle()
 
     def watermark(self, service: ServiceName) -> int:
-        """How far event time has come in all tasks of a service."""
+        """The lowest watermark of a service's tasks."""
         return min(task.time.watermark for task in self._tasks(service))
 
     # -- results -----------------------------------------------------------------------------------------------------
     def outputs(self, topic: TopicName) -> list[Any]:
-        """The values committed to a topic since the last call, one partition after the other."""
+        """The values committed to a topic since the last call, partition by partition."""
         name = topic_name(topic)
         seen = self._cursors.setdefault(name, {})
         fresh = [record for record in self.records(name) if record.offset >= seen.get(record.partition, 0)]
@@ -249,17 +249,17 @@ class AppHarness(DrivenApp):
         return [record.value for record in fresh]
 
     def records(self, topic: TopicName) -> list[SentRecord]:
-        """All committed records of a topic, one partition after the other."""
+        """All committed records of a topic, partition by partition."""
         name = topic_name(topic)
         definition = self.engine.plan.topics.get(name)
         return [sent_record(definition, number, record) for number, record in self._read(name)]
 
     def dead_letters(self, service: ServiceName) -> list[DeadLetter]:
-        """What a service gave up, with the reasons."""
+        """The dead letters of a service, with the reasons."""
         definition = self._service(service)
         topic = dead_letter_topic(self._definition.id, definition)
         if topic is None:
-            raise UsageError(f"service {definition.name!r} has no dead letters: its error policy is another one")
+            raise UsageError(f"service {definition.name!r} has no dead letters: its error policy is not DEAD_LETTER")
         return [dead_letter(record) for _, record in self._read(topic.name)]
 
     def state(self, service: ServiceName, name: str, key: Any = None) -> Any:
@@ -273,7 +273,9 @@ class AppHarness(DrivenApp):
             stored = [raw for _, raw in view.items(name) if raw is not None]
             return [item for raw in stored for item in declaration.codec.decode(raw)]
         if key is None:
-            raise UsageError(f"whose {name!r}? Say which key: harness.state({definition.name}, {name!r}, key)")
+            raise UsageError(
+                f"{name!r} is a keyed state. Give the key: harness.state({definition.name}, {name!r}, key)"
+            )
         entries = self.run(all_entries(view, name, encode_key(key)))
         values = [declaration.codec.decode(entry.value) for entry in entries]
         if declaration.kind == "list":
@@ -286,7 +288,7 @@ class AppHarness(DrivenApp):
         return values[0] if values else None
 
     def timers(self, service: ServiceName, key: Any) -> list[Timer]:
-        """The committed timers of a key, in the order of their names."""
+        """The committed timers of a key, by name."""
         page = self.run(self._view(self._service(service)).timers(encode_key(key)))
         return [timer_of(entry) for entry in page.entries]
 

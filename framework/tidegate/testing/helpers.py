@@ -1,4 +1,4 @@
-"""What the harness is made of besides itself: the settings it runs with, and looks at logs and states."""
+"""Helpers of the harness: its settings, and reading logs and states."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def in_event_loop() -> bool:
 def harness_settings(
     definition: AppDefinition, partitions: int | None, directory: Path | None, settings: dict[str, Any]
 ) -> Settings:
-    """The app's own, without the environment's; time is passed on at once."""
+    """The app's own settings, without the environment; watermarks are forwarded immediately."""
     chosen = {"partitions": partitions, "store": "memory" if directory is None else "rocksdb", **settings}
     resolved = resolve({"partitions": 1, **definition.options}, chosen, {}).settings
     return dataclasses.replace(resolved, progress_interval=0.0)

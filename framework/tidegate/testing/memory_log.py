@@ -1,4 +1,4 @@
-"""A log in memory, for tests: the contract of the durable ones, with nothing to set up and nothing left behind."""
+"""A log in memory, for tests: it fulfils the contract of the durable logs and needs no setup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Partition:
     records: list[Record] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     appended: list[int] = field(default_factory=list)
-    """When; from its first compaction on, when that was."""
+    """The time of the append; after the first compaction of a record, the time of that."""
     clean_to: int = 0
     start: int = 0
     end: int = 0
@@ -51,7 +51,7 @@ class MemoryLog:
         self._wakeups = Wakeups()
 
     async def start(self) -> None:
-        """Nothing to open: what was appended before a `stop` is still there."""
+        """Nothing to open: records from before a `stop` are still there."""
 
     async def stop(self) -> None:
         self._writers.clear()
@@ -105,10 +105,10 @@ class MemoryLog:
         return writer
 
     async def publish_positions(self, group: str, positions: Positions) -> None:
-        """There are no tools that could look at them."""
+        """Nothing reads published positions of a log in memory."""
 
     async def clean(self) -> None:
-        """Do now all that retention and compaction ask for."""
+        """Apply retention and compaction now."""
         now = self._clock()
         for partition in self._partitions.values():
             if partition.spec.compact:
@@ -133,7 +133,7 @@ class MemoryLog:
         return writer.transactional_id is not None and self._writers.get(writer.transactional_id) is not writer
 
     def positions_after(self, records: Records) -> dict[TopicPartition, int]:
-        """Check the records, and say where they will end."""
+        """Check the records, and return the positions after them."""
         for source, new in records.items():
             if self._partition(source).spec.compact:
                 check_keys(source, new)
@@ -160,10 +160,10 @@ class MemoryLog:
             partition.records.append(Record(key, value, stamp, tuple(headers), offset))
             partition.offsets.append(offset)
             partition.appended.append(now)
-        partition.end += len(new) + 1  # one offset is burnt, as by a transaction's marker
+        partition.end += len(new) + 1  # one offset is skipped, as by a transaction marker
 
     def _compact(self, partition: _Partition, now: int) -> None:
-        """A tombstone's time begins when it is cleaned first: until then a reader may have seen what it removes."""
+        """A tombstone's retention starts at its first compaction: before that, readers may see the removed value."""
         last = {record.key: index for index, record in enumerate(partition.records)}
         for index in range(bisect_left(partition.offsets, partition.clean_to), len(partition.records)):
             partition.appended[index] = now
@@ -207,10 +207,10 @@ class MemoryWriter:
         positions = self._log.positions_after(records)
         more = then(dict(positions)) if then is not None else {}
         for source in more.keys() & positions.keys():
-            raise UsageError(f"a transaction names {source} in both of its parts: they must be disjoint")
+            raise UsageError(f"both parts of a transaction write to {source}: they must be disjoint")
         positions |= self._log.positions_after(more)
         self._log.append({**records, **more})
         return positions
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""

@@ -1,4 +1,4 @@
-"""What a test sees of the records in a log."""
+"""Records and dead letters as tests see them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class SentRecord:
     """A committed record of a topic."""
 
     value: Any
-    """As the topic's type; None: a tombstone. Bytes, if no topic of the app says what it is."""
+    """Of the topic's type; None: a tombstone. Bytes, if the app does not declare the topic."""
     key: Any
     timestamp: int
     headers: Headers
-    """Those that its sender gave it."""
+    """Without internal headers."""
     partition: int
     offset: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
-    """A record or a timer that a service gave up."""
+    """A record or a timer that failed and was given up by the service's error policy."""
 
     key: bytes | None
     value: bytes | None
@@ -42,11 +42,11 @@ class DeadLetter:
     traceback: str
     attempts: int
     origin: Origin | None
-    """Where the record was read; None for a timer."""
+    """The position of the record in its input; None for a timer."""
     timer: str | None
     """The name of the timer; None for a record."""
     headers: Headers
-    """Those of the original record."""
+    """The headers of the original record."""
 
 
 def sent_record(topic: TopicDefinition | None, partition: int, record: LogRecord) -> SentRecord:

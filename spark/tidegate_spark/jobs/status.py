@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.interop import TopicPartition
 from tidegate_spark.errors import SparkError
 from tidegate_spark.jobs.contract import Job, Table
@@ -27,7 +27,7 @@ async def look(app: App, jobs: Iterable[Job], flags: Mapping[str, Any] | None) -
         raise SparkError(f"the tables are in {places.root}: status can look into directories of this machine only")
     jobs = list(jobs)
     topics = {given.name for job in jobs for given in job.sources}
-    ends = await _ends(Access(app.define(), flags), topics)
+    ends = await _ends(LogAccess(app.define(), flags), topics)
     return [row for job in jobs for row in _rows(job, places, ends)]
 
 
@@ -75,7 +75,7 @@ def _reached(path: Path) -> dict[TopicPartition, int]:
     return found
 
 
-async def _ends(access: Access, topics: Iterable[str]) -> dict[TopicPartition, int]:
+async def _ends(access: LogAccess, topics: Iterable[str]) -> dict[TopicPartition, int]:
     async with access.observed() as observer:
         if observer is None:
             return {}

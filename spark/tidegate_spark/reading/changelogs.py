@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate.interop import EXPIRY, keyed_prefix, look, parse_tail
+from tidegate.interop import EXPIRY, keyed_prefix, load_plan, parse_tail
 from tidegate_spark.reading.async_bridge import waited
 from tidegate_spark.reading.records import read_raw, stream_raw
 from tidegate_spark.types.state_columns import StateShape, shape_in_app
@@ -69,7 +69,7 @@ def _settings(app: App, flags: Mapping[str, Any] | None) -> Any:
 
 def _topic(app: App, flags: Mapping[str, Any] | None, service: str) -> str:
     """It is named for the run."""
-    plan = waited(look(app.define(), flags))
+    plan = waited(load_plan(app.define(), flags))
     return next((task.changelog.topic for task in plan.tasks if task.definition.name == service), service)
 
 

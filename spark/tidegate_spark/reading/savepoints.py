@@ -49,7 +49,7 @@ def read_state(spark: SparkSession, savepoint: str, service: str, state: str, *,
         raise UnknownNameError("service", service, services)
     shape = _shape(reader.manifest.schemas.get(service, {}), service, state, app)
     if shape.kind == "operator":
-        raise SavepointReadError(f"{service}.{state} belongs to tasks, not to keys: it has no key to be a table by")
+        raise SavepointReadError(f"{service}.{state} is an operator state: it belongs to tasks and has no keys to read")
     spark.dataSource.register(SavepointSource)
     cores = spark.sparkContext.defaultParallelism
     options = {"uri": savepoint, "service": service, "state": state, "ttl": str(shape.ttl), "parallel": str(cores)}

@@ -102,7 +102,7 @@ def test_a_worker_of_the_old_run_that_wakes_after_a_restore_is_fenced_stops_and_
     finally:
         os.kill(zombie.pid, signal.SIGCONT)
     assert zombie.wait() == 1
-    assert f"this worker is of run 1 of '{shop.name}', and the current one is run 2" in zombie.output
+    assert f"this worker belongs to run 1 of '{shop.name}', but the current run is 2" in zombie.output
     shop.order(20)
     shop.finish()
     shop.check()

@@ -83,7 +83,7 @@ async def test_one_that_does_not_keep_up_is_told_that_it_missed_some(tmp_path: P
         await town.visited("ann")
         serving = town.server._serving
         state = serving.state("greeter", "seen")
-        with serving.watch(state, range(4), key=None, prefix=b"", most=1000) as watcher:
+        with serving.watch(state, range(4), key=None, prefix=b"", max_bytes=1000) as watcher:
             for number in range(3):
                 await town.visited(*(f"{number}-{key}" for key in range(600)))
             told = [changed async for changed in watcher.changes(patience=1)]
@@ -138,9 +138,9 @@ async def test_however_many_watch_a_key_its_value_is_written_once_for_each_commi
         reader = town.server._serving.state("greeter", "log").reader
         value = reader.value
 
-        def counted(view: Any, key: bytes, now: int, *, most: int) -> bytes | None:
+        def counted(view: Any, key: bytes, now: int, *, max_bytes: int) -> bytes | None:
             written.append(key)
-            return value(view, key, now, most=most)
+            return value(view, key, now, max_bytes=max_bytes)
 
         monkeypatch.setattr(reader, "value", counted)
         for places in (["home"], ["home", "home"]):

@@ -50,7 +50,7 @@ async def test_a_worker_that_could_not_commit_its_last_work_says_so(
     worker = _Worker(app, None)
     running = asyncio.create_task(worker.run())
     await app.host._opened.wait()
-    await app.host.outbox.send(TopicPartition("orders", 0), (b"a", b'"tea"', 0, ()))
+    await app.host.producer.send(TopicPartition("orders", 0), (b"a", b'"tea"', 0, ()))
     await handled.wait()
 
     with away(monkeypatch), caplog.at_level(logging.INFO, "tidegate.worker"):

@@ -101,7 +101,7 @@ async def handle_one(host: Host) -> None:
     """Processing goes on: a word is sent, and its commit seen."""
     task = host.engine.tasks["counter.0"]
     before = task.store.position
-    await host.outbox.send(TopicPartition("words", 0), (b"a", b'"tea"', 0, ()))
+    await host.producer.send(TopicPartition("words", 0), (b"a", b'"tea"', 0, ()))
     await until(lambda: task.store.position != before, 5)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import running
 from tidegate import App, Context, ValueState
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.errors import LogInUseError, PartitionCountError
 from tidegate.host.host import Host
 from tidegate.owner_rpc.protocol import Entries, Reset
@@ -23,8 +23,8 @@ async def counter(ctx: Context, word: str, count: ValueState[int | None]) -> Non
     count.value = (count.value or 0) + 1
 
 
-def access_to(directory: Path, patience: float = 10.0) -> Access:
-    return Access(app.define(), {"data": directory}, patience=patience)
+def access_to(directory: Path, lock_wait: float = 10.0) -> LogAccess:
+    return LogAccess(app.define(), {"data": directory}, lock_wait=lock_wait)
 
 
 def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     await first.operations()
 
     with pytest.raises(LogInUseError):
-        await access_to(tmp_path, patience=0.1).operations()
+        await access_to(tmp_path, lock_wait=0.1).operations()
 
     await first.release()
 
@@ -104,7 +104,7 @@ async def test_a_reset_that_would_not_fit_removes_nothing(tmp_path: Path) -> Non
     async def again(ctx: Context, word: str, count: ValueState[int | None]) -> None:
         """With more partitions."""
 
-    grown = Access(changed.define(), {"data": tmp_path})
+    grown = LogAccess(changed.define(), {"data": tmp_path})
     async with grown.opened() as operations:
         with pytest.raises(PartitionCountError):
             await operations.reset(Reset())

@@ -111,7 +111,7 @@ async def test_so_is_whoever_has_only_begun_to_ask(tmp_path: Path, monkeypatch: 
             patched.setattr(log, "end_offsets", slow)
             asking = asyncio.create_task(app.services["counter"].ask("a", Add(1), timeout=60))
             await begun.wait()
-        await app.host.post.close()
+        await app.host.actors.close()
         with pytest.raises(LogUnavailableError, match="stopped before"):
             await asking
 
@@ -167,5 +167,7 @@ async def test_a_worker_of_other_code_is_named_as_the_reason(tmp_path: Path) -> 
     other.topic("words")
     client = counting(data=tmp_path)
     async with running(other):
-        with pytest.raises(UsageError, match=r"no topic 'posted.replies' yet. The worker runs other code than this"):
+        with pytest.raises(
+            UsageError, match=r"no topic 'posted.replies' yet. The worker runs a different version of the code"
+        ):
             await client.services["counter"].ask("a", Add(1), timeout=5)

@@ -125,7 +125,7 @@ async def test_a_handler_that_fails_while_it_is_let_end_fails_the_stop(tmp_path:
     host = Host(app.define, flags={"data": tmp_path})
     await host.start()
     run = asyncio.create_task(host.run())
-    await host.outbox.send(TopicPartition("orders", 0), (b"a", b'"tea"', 0, ()))
+    await host.producer.send(TopicPartition("orders", 0), (b"a", b'"tea"', 0, ()))
     await begun.wait()
     run.cancel()
     await asyncio.wait({run})

@@ -64,11 +64,11 @@ def record(number: int, size: int = 1) -> NewRecord:
 
 
 async def test_what_comes_while_something_is_on_its_way_goes_together_and_in_order(log: SlowLog) -> None:
-    outbox = TopicProducer(log, "app")
-    sends = [asyncio.create_task(outbox.send(ONE, record(number))) for number in range(50)]
+    producer = TopicProducer(log, "app")
+    sends = [asyncio.create_task(producer.send(ONE, record(number))) for number in range(50)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    sends += [asyncio.create_task(outbox.send(ONE, record(number))) for number in range(50, 100)]
+    sends += [asyncio.create_task(producer.send(ONE, record(number))) for number in range(50, 100)]
     await asyncio.sleep(0)
     log.open.set()
     positions = await asyncio.gather(*sends)
@@ -78,51 +78,51 @@ async def test_what_comes_while_something_is_on_its_way_goes_together_and_in_ord
     assert log.opened == [None]
     assert positions[0] >= 1
     assert positions[99] > 99
-    await outbox.close()
+    await producer.close()
     assert log.closed == 1
 
 
 async def test_one_that_is_refused_does_not_take_the_others_with_it(log: SlowLog) -> None:
     log.open.set()
-    outbox = TopicProducer(log, "app")
+    producer = TopicProducer(log, "app")
 
     sizes = [1, 1, 5000, 1]
-    sent = [outbox.send(ONE, record(number, size)) for number, size in enumerate(sizes)]
-    outcomes = await asyncio.gather(*sent, outbox.send(TWO, record(7)), return_exceptions=True)
+    sent = [producer.send(ONE, record(number, size)) for number, size in enumerate(sizes)]
+    outcomes = await asyncio.gather(*sent, producer.send(TWO, record(7)), return_exceptions=True)
 
     assert [isinstance(outcome, RecordTooLargeError) for outcome in outcomes] == [False, False, True, False, False]
     assert [int(value or b"") for value in await log.values(ONE)] == [0, 1, 3]
     assert [int(value or b"") for value in await log.values(TWO)] == [7]
-    await outbox.close()
+    await producer.close()
 
 
 async def test_after_an_error_there_is_another_writer(log: SlowLog) -> None:
     log.open.set()
-    outbox = TopicProducer(log, "app")
+    producer = TopicProducer(log, "app")
     log.failures.append(LogUnavailableError("nobody answers"))
 
-    with pytest.raises(LogUnavailableError, match=r"nobody answers\. Whether what was sent is in the log is not known"):
-        await outbox.send(ONE, record(1))
-    await outbox.send(ONE, record(2))
+    with pytest.raises(LogUnavailableError, match=r"nobody answers\. Whether the record is in the log is not known"):
+        await producer.send(ONE, record(1))
+    await producer.send(ONE, record(2))
 
     assert log.opened == [None, None]
-    await outbox.close()
+    await producer.close()
 
 
 async def test_many_go_through_one_writer_with_an_id_of_its_own(log: SlowLog) -> None:
     log.open.set()
-    outbox, another = TopicProducer(log, "app"), TopicProducer(log, "app")
-    ends = await outbox.send_together({ONE: [record(1), record(2)], TWO: [record(3)]})
+    producer, another = TopicProducer(log, "app"), TopicProducer(log, "app")
+    ends = await producer.send_together({ONE: [record(1), record(2)], TWO: [record(3)]})
     await another.send_together({ONE: [record(4)]})
     assert set(ends) == {ONE, TWO}
 
     log.failures.append(LogUnavailableError("nobody answers"))
-    with pytest.raises(LogUnavailableError, match="together, or not at all"):
-        await outbox.send_together({ONE: [record(5)]})
+    with pytest.raises(LogUnavailableError, match="all of the records are in the log or none"):
+        await producer.send_together({ONE: [record(5)]})
     log.failures.append(FencedError("x"))
     with pytest.raises(FencedError):
-        await outbox.send_together({ONE: [record(5)]})
-    await outbox.send_together({ONE: [record(6)]})
+        await producer.send_together({ONE: [record(5)]})
+    await producer.send_together({ONE: [record(6)]})
 
     first, second, *again = log.opened
     assert first is not None
@@ -132,16 +132,16 @@ async def test_many_go_through_one_writer_with_an_id_of_its_own(log: SlowLog) ->
 
 
 async def test_what_is_not_sent_when_the_app_stops_fails(log: SlowLog) -> None:
-    outbox = TopicProducer(log, "app")
-    under_way = asyncio.create_task(outbox.send(ONE, record(1)))
+    producer = TopicProducer(log, "app")
+    under_way = asyncio.create_task(producer.send(ONE, record(1)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    waiting = asyncio.create_task(outbox.send(ONE, record(2)))
+    waiting = asyncio.create_task(producer.send(ONE, record(2)))
     await asyncio.sleep(0)
 
-    await outbox.close()
+    await producer.close()
 
-    with pytest.raises(LogUnavailableError, match="whether this was sent is not known"):
+    with pytest.raises(LogUnavailableError, match="whether the record was sent is not known"):
         await under_way
-    with pytest.raises(LogUnavailableError, match="stopped before this was sent"):
+    with pytest.raises(LogUnavailableError, match="stopped before the record was sent"):
         await waiting

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tidegate import App, Context, ListState, MapState, OperatorState, ValueState
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.keys import partition_of
-from tidegate.query.key_count import LOOKED_AT, KeyCount, count_keys
+from tidegate.query.key_count import SAMPLED_ENTRIES, KeyCount, count_keys
 from tidegate.query.views import TaskView
 from tidegate.state.base import Change, StorePosition
 from tidegate.state.layout import (
@@ -92,7 +92,7 @@ async def test_a_service_that_knows_nothing_has_no_keys() -> None:
 
 
 async def test_many_keys_are_estimated_whatever_they_have() -> None:
-    many = 2 * LOOKED_AT
+    many = 2 * SAMPLED_ENTRIES
     for states, timers in ((["value"], False), (["value", "entries"], False), (["value"], True)):
         count = await count_keys(spread(numbered(many), states, timers))
 

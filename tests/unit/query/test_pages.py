@@ -71,8 +71,8 @@ async def test_a_page_stops_at_its_bytes_but_holds_at_least_one_entry() -> None:
     store = MemoryStore()
     store.apply([(keyed_key(STEM, b"%d" % number), b"x" * 1000) for number in range(5)], AT)
 
-    taken, after = await take_page(spans([store]), limit=100, most_bytes=2500)
-    alone, _ = await take_page(spans([store]), limit=100, most_bytes=10)
+    taken, after = await take_page(spans([store]), limit=100, max_bytes=2500)
+    alone, _ = await take_page(spans([store]), limit=100, max_bytes=10)
 
     assert (len(taken), len(alone)) == (2, 1)
     assert after is not None

@@ -197,7 +197,7 @@ def test_operator_state_is_listed_by_task(harness: AppHarness) -> None:
     assert sorted(raw for raw in items if raw is not None) == [b'["tea"]']
     with pytest.raises(UsageError, match="belongs to tasks"):
         harness.run(view.entries("seen"))
-    with pytest.raises(UsageError, match="belongs to keys"):
+    with pytest.raises(UsageError, match="is a keyed state"):
         view.items("last")
 
 

@@ -15,7 +15,7 @@ from tidegate import App, Context, ValueState
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import Manifest
 from tidegate.serving import as_of as history_module
-from tidegate.serving.as_of import History
+from tidegate.serving.as_of import CheckpointHistory
 
 app = App("past")
 words = app.topic("words", value_type=str, partitions=2)
@@ -29,7 +29,7 @@ async def counter(ctx: Context, word: str, count: ValueState[int | None]) -> Non
 async def test_two_who_ask_at_once_after_a_crash_both_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(app, tmp_path) as host:
         await host.checkpoint("before")
-        history = History(host)
+        history = CheckpointHistory(host)
         (history._directory / "left").mkdir(parents=True)
 
         def slowly(directory: Path, *options: Any, **more: Any) -> None:
@@ -62,7 +62,7 @@ async def test_whoever_looks_often_reads_a_manifest_once(tmp_path: Path, monkeyp
             return before(self, folder)
 
         monkeypatch.setattr(CheckpointStorage, "manifest_in", counted)
-        history = History(host)
+        history = CheckpointHistory(host)
         for _ in range(3):
             assert [one.name for one in await history.savepoints()] == ["before"]
             assert len(await history.checkpoints()) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support import running
 from tidegate import App, Context
-from tidegate.serving.ingest import Sent, TopicSender
+from tidegate.serving.ingest import SendResult, TopicSender
 
 app = App("shop")
 orders = app.topic("orders", value_type=str, key=lambda order: order, partitions=1)
@@ -16,7 +16,7 @@ orders = app.topic("orders", value_type=str, key=lambda order: order, partitions
 async def shop(ctx: Context, order: str) -> None: ...
 
 
-async def order(sender: TopicSender) -> Sent:
+async def order(sender: TopicSender) -> SendResult:
     line = b'{"value":"tea"}'
     return await sender.send("orders", [line], body=line, key="one")
 

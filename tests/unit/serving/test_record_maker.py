@@ -13,7 +13,7 @@ from tidegate.engine.topology.plan import Plan
 from tidegate.errors import DataError, DecodeError, RecordTooLargeError
 from tidegate.keys import partition_of
 from tidegate.logs.records import Record
-from tidegate.serving.record_maker import RecordMaker, needs_key, typed_topic
+from tidegate.serving.record_maker import RecordBuilder, needs_key, typed_topic
 from tidegate.time.clock import ManualClock
 from tidegate_app.actions.tail import record_line
 
@@ -54,9 +54,9 @@ def plan() -> Plan:
     return Plan(definition.id, definition.services, definition.topics, definition.resolve().settings, {})
 
 
-def maker(name: str, **options: Any) -> RecordMaker:
+def maker(name: str, **options: Any) -> RecordBuilder:
     topic = typed_topic(plan(), name)
-    return RecordMaker(topic, ManualClock(NOW), keyed=needs_key(plan(), topic), largest=8 << 20, **options)
+    return RecordBuilder(topic, ManualClock(NOW), keyed=needs_key(plan(), topic), largest=8 << 20, **options)
 
 
 def test_a_value_is_kept_as_it_was_written_and_keyed_by_its_topic() -> None:
@@ -93,8 +93,8 @@ def test_the_type_may_come_from_the_handler_that_reads() -> None:
         ("likes", b'{"who": 7}', r"Expected `str`, got `int` - at `\$.who`"),
         ("likes", b"{}", "missing required field `who`"),
         ("likes", b"\xff", "not a valid Like"),
-        ("loose", b'{"who": "ann"}', "it has no key, and 'loose' needs one. Take it from a field"),
-        ("table", b'{"who": "ann"}', "it has no key"),
+        ("loose", b'{"who": "ann"}', "the record has no key, and 'loose' needs one. Take it from a field"),
+        ("table", b'{"who": "ann"}', "the record has no key"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said(topic: str, line: bytes, message: str) -> None:
@@ -103,7 +103,7 @@ def test_what_is_wrong_with_a_line_is_said(topic: str, line: bytes, message: str
 
 
 def test_a_key_that_cannot_be_found_is_the_lines_fault() -> None:
-    with pytest.raises(DataError, match="its key cannot be found: KeyError: 'who'"):
+    with pytest.raises(DataError, match="the key function failed: KeyError: 'who'"):
         maker("shuffled", field="who").make(b"{}")
 
 
@@ -117,7 +117,7 @@ def test_so_is_one_that_is_of_another_type_than_the_topics(line: bytes, options:
 
 
 def test_a_key_of_none_is_no_key() -> None:
-    with pytest.raises(DataError, match="it has no key"):
+    with pytest.raises(DataError, match="the record has no key"):
         maker("likes", field="nickname").make(b'{"who": "ann", "nickname": null}')
 
 

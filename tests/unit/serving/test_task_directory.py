@@ -42,7 +42,7 @@ class Group:
 
 
 async def test_it_is_asked_once_for_each_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.serving.task_directory._PAUSE", 0.0)
+    monkeypatch.setattr("tidegate.serving.task_directory._REFRESH_INTERVAL", 0.0)
     group = Group()
     directory = TaskDirectory(group)
     for _ in range(3):
@@ -50,16 +50,16 @@ async def test_it_is_asked_once_for_each_assignment(monkeypatch: pytest.MonkeyPa
     assert group.asked == 1
     group.generation, group.members = 2, [Worker(name="b", tasks=frozenset({TASK}), address="http://b")]
     assert (await directory.owner(TASK)).address == "http://b"
-    directory.doubt()
+    directory.invalidate()
     await directory.owner(TASK)
     assert group.asked == 3
 
 
 async def test_while_nobody_owns_it_whoever_asks_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.serving.task_directory._PAUSE", 0.0)
+    monkeypatch.setattr("tidegate.serving.task_directory._REFRESH_INTERVAL", 0.0)
     group = Group()
     directory = TaskDirectory(group)
-    with pytest.raises(NotReadyError, match="dividing"):
+    with pytest.raises(NotReadyError, match="rebalancing"):
         await directory.owner(OTHER)
     group.members.append(Worker(name="c", tasks=frozenset({OTHER})))  # it has no API
     with pytest.raises(NotReadyError):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidegate import App, Context, ValueState
-from tidegate.client.log_access import Access
+from tidegate.client.log_access import LogAccess
 from tidegate.errors import CheckpointFailedError, NoWorkerError, RefusedError
 from tidegate.host.host import Host
 from tidegate.owner_rpc.client import connect
@@ -71,7 +71,7 @@ async def test_commands_ask_the_worker_and_list_what_there_is(tmp_path: Path) ->
 
 
 async def test_without_a_worker_there_is_nobody_to_ask(tmp_path: Path) -> None:
-    access = Access(make_app().define(), {"data": str(tmp_path)})
+    access = LogAccess(make_app().define(), {"data": str(tmp_path)})
     async with access.opened() as operations:
         await access.create_topics()
         with pytest.raises(NoWorkerError, match="tidegate worker"):
