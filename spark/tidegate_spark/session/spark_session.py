@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.jvm.java import find_java
 from tidegate_spark.errors import MissingJarsError, MissingSparkError
 from tidegate_spark.session.jars import CONNECTOR, needed_jars
+from tidegate_spark.session.java_home import java_home_for
 from tidegate_spark.session.table_formats import Format, format_settings, formats_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def open_session(
     kafka, formats: with the jars that Kafka's topics need, and tables in `delta`, unless `jars` names some. Under
     spark-submit the master and the jars that it was given hold. A missing Java, PySpark or jar is one clear line."""
     check_installed()
-    java = find_java("Spark")
-    os.environ.setdefault("JAVA_HOME", str(java.resolve().parent.parent))
+    os.environ["JAVA_HOME"] = str(java_home_for(find_java("Spark")))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

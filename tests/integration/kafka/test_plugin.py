@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import without_java
 from tidegate.jvm.file_lock import is_locked, wait_until_free
 from tidegate_app.kafka.plugin import SharedKafka
 
@@ -114,15 +115,14 @@ def test_the_broker_ends_with_a_run_that_is_killed_and_a_later_run_tidies_up(tmp
 
 
 @pytest.mark.parametrize(
-    ("environment", "reason"),
+    ("external", "reason"),
     [
-        ({"PATH": "/nonexistent", "JAVA_HOME": ""}, "Kafka needs Java"),
-        ({"TIDEGATE_TEST_BROKER": "kafka://127.0.0.1:1"}, "TIDEGATE_TEST_BROKER=kafka://127.0.0.1:1 does not answer"),
+        ("", "Kafka needs Java"),
+        ("kafka://127.0.0.1:1", "TIDEGATE_TEST_BROKER=kafka://127.0.0.1:1 does not answer"),
     ],
 )
-def test_without_a_broker_tests_fail_and_are_not_skipped(
-    tmp_path: Path, environment: dict[str, str], reason: str
-) -> None:
+def test_without_a_broker_tests_fail_and_are_not_skipped(tmp_path: Path, external: str, reason: str) -> None:
+    environment = {"TIDEGATE_TEST_BROKER": external} if external else without_java(tmp_path)
     output = Inner(tmp_path, NEEDING).run(code=1, **environment)
 
     assert reason in output
@@ -133,6 +133,6 @@ def test_without_a_broker_tests_fail_and_are_not_skipped(
 def test_an_external_broker_is_used_instead(tmp_path: Path, kafka: SharedKafka) -> None:
     test = f"def test_external(kafka):\n    assert kafka.url == {kafka.url!r}\n"
 
-    output = Inner(tmp_path, test).run(TIDEGATE_TEST_BROKER=kafka.url, PATH="/nonexistent", JAVA_HOME="")
+    output = Inner(tmp_path, test).run(TIDEGATE_TEST_BROKER=kafka.url, **without_java(tmp_path))
 
     assert "1 passed" in output
