@@ -34,7 +34,9 @@ def anchors_of(page: Path) -> set[str]:
     return anchors
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=page_id)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))], ids=page_id
+)
 def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
     for link in links_of(page):
         if re.match(r"[a-z]+:", link):
