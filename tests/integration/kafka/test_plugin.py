@@ -133,6 +133,6 @@ def test_without_a_broker_tests_fail_and_are_not_skipped(tmp_path: Path, externa
 def test_an_external_broker_is_used_instead(tmp_path: Path, kafka: SharedKafka) -> None:
     test = f"def test_external(kafka):\n    assert kafka.url == {kafka.url!r}\n"
 
-    output = Inner(tmp_path, test).run(TIDEGATE_TEST_BROKER=kafka.url, **without_java(tmp_path))
+    output = Inner(tmp_path, test).run(code=0, TIDEGATE_TEST_BROKER=kafka.url, **without_java(tmp_path))
 
     assert "1 passed" in output
