@@ -18,6 +18,7 @@ from tests.faults.support.world import KILLED, Picture, World
 
 CHECKS: dict[str, Callable[[World, Picture], None]] = {
     "shuffled": oracle.check_shuffled,
+    "combined": oracle.check_combined,
     "chained": oracle.check_chained,
     "cycle": oracle.check_cycle,
 }

@@ -342,7 +342,7 @@ class Task:
             return True
         if self._steps is not None and self.uncommitted:
             return True
-        if self._emitted.total + self._dirty >= self._settings.commit_changes:
+        if self._emitted.total + self._dirty + self.dispatcher.combined >= self._settings.commit_changes:
             return True
         if self._mail.awaited and monotonic - self._last_commit >= soonest:
             return True
@@ -411,6 +411,7 @@ class Task:
         self._finish_committed = self.timekeeper.finished
         self._mail.awaited = False
         progress = self.timekeeper.next_progress(monotonic)
+        self.dispatcher.flush()
         self.send_out()
         notices = [self.epochs.opened(now)] if first else []
         epoch = self.epochs.next

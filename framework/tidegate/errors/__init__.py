@@ -21,6 +21,7 @@ TidegateError
 │   ├── MisplacedKeyError          a record lies in another partition than its key's
 │   ├── RecordTooLargeError        the log refuses a record of this size
 │   ├── RecordRefusedError         the log refuses a record for another reason, such as its timestamp
+│   ├── ShuffleStepError           a function of a shuffle failed for a record
 │   └── HandlerTimeoutError        a handler took longer than its service allows
 ├── LogError                       the log cannot do what was asked
 │   ├── LogInUseError              another process owns this data directory
@@ -87,6 +88,7 @@ from tidegate.errors.data import (
     MissingKeyError,
     RecordRefusedError,
     RecordTooLargeError,
+    ShuffleStepError,
 )
 from tidegate.errors.log import (
     FencedError,
@@ -182,6 +184,7 @@ __all__ = (
     "SchemaError",
     "ServiceFailedError",
     "SettingsError",
+    "ShuffleStepError",
     "StateError",
     "StorageFullError",
     "StoreCorruptError",

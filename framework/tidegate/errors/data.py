@@ -13,6 +13,7 @@ __all__ = (
     "MissingKeyError",
     "RecordRefusedError",
     "RecordTooLargeError",
+    "ShuffleStepError",
 )
 
 
@@ -58,6 +59,15 @@ class RecordRefusedError(DataError):
     def __init__(self, topic: str, reason: str) -> None:
         self.topic, self.reason = topic, reason
         super().__init__(f"the log refuses a record for {topic}: {reason}")
+
+
+class ShuffleStepError(DataError):
+    def __init__(self, topic: str, error: Exception) -> None:
+        self.topic, self.error = topic, error
+        super().__init__(
+            f"a function of the shuffle of {topic!r} failed: {type(error).__name__}: {error}. "
+            f"Its functions (filter, project, combine, the key) take any value of the topic."
+        )
 
 
 class HandlerTimeoutError(DataError):

@@ -19,6 +19,7 @@ from tidegate.functions.messages import MessageDefinition
 from tidegate.functions.migrations import Migration
 from tidegate.functions.policies import STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
+from tidegate.functions.shuffle_steps import ShuffleSteps
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import KEY_GROUPS
 from tidegate.state.declaration import StateDeclaration
@@ -49,6 +50,8 @@ class InputSpec:
     handler: InputHandler
     key: Callable[[Any], Any] | None = None
     """From a value to the key under which the service wants it; None: as the records are keyed."""
+    shuffle: ShuffleSteps | None = None
+    """What is done with its values before they reach the service; None: nothing."""
     broadcast: bool = False
     """Every task reads all of the topic. Such an input has no say in where keys belong."""
 
@@ -161,9 +164,9 @@ class ServiceDefinition:
         return replace(self, inputs=tuple(replace(spec, topic=change(spec.topic)) for spec in self.inputs))
 
     @property
-    def rekeyed(self) -> bool:
-        """Whether it wants any input under another key."""
-        return any(spec.key is not None for spec in self.inputs)
+    def shuffled(self) -> bool:
+        """Whether it wants any input under another key, or changed by the steps of a shuffle."""
+        return any(spec.key is not None or spec.shuffle is not None for spec in self.inputs)
 
     @property
     def mailbox(self) -> TopicDefinition | None:

@@ -8,6 +8,7 @@ fading     state that is forgotten after a time
 alarms     one timer for each record, by event time or by the clock
 sessions   timers that move: what a partition does depends on when each fires
 shuffled   records re-keyed by a field
+combined   the same, and combined before they are sent
 chained    a service behind another, which goes by the time of the first
 idling     the same, and partitions that are silent do not hold time back for long
 cycle      two services in a circle
@@ -19,7 +20,8 @@ import asyncio
 import os
 import random
 import time
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 import msgspec
 
@@ -46,7 +48,10 @@ from tidegate import (
     ValueState,
     retry,
 )
+from tidegate.codecs import codec_for
 from tidegate.functions.definition import Guarantee
+from tidegate.functions.shuffle_steps import ShuffleSteps
+from tidegate.host.app_definition import AppDefinition
 from tidegate.time.watermarks import BoundedOutOfOrderness
 
 __all__ = (
@@ -67,6 +72,7 @@ __all__ = (
     "alarms",
     "bulk",
     "chained",
+    "combined",
     "cycle",
     "dead_letters",
     "eager",
@@ -369,6 +375,39 @@ def _shuffled(name: str, errors: ErrorPolicy = STOP) -> App:
             raise RuntimeError(f"entry {entry.id} is told to fail")
 
     return app
+
+
+class _Combining(App):
+    """Its service has what it reads filtered and combined before the shuffle."""
+
+    def define(self) -> AppDefinition:
+        definition = super().define()
+        (service,) = definition.services
+        steps = ShuffleSteps(
+            filter=lambda entry: entry.amount % 5 != 0, project=_as_balance, combine=_add, codec=codec_for(Balance)
+        )
+        return replace(definition, services=(replace(service, inputs=(replace(service.inputs[0], shuffle=steps),)),))
+
+
+def _as_balance(entry: Entry) -> Balance:
+    toil()
+    return Balance(1, entry.amount)
+
+
+def _add(one: Balance, other: Balance) -> Balance:
+    return Balance(one.count + other.count, one.total + other.total)
+
+
+combined = _Combining("combined", time=EventTime("at"), partitions=PARTITIONS)
+_combined = combined.topic("entries", value_type=Entry, key="key")
+_balances = combined.topic("postings", value_type=Posting, key="key")
+
+
+@combined.process(_combined, to=_balances, key_by="owner", name="owners")
+async def _sum_up(ctx: Context, part: Any, balance: ValueState[Balance | None]) -> None:
+    known = balance.value or Balance(0, 0)
+    balance.value = Balance(known.count + part.count, known.total + part.total)
+    ctx.emit(Posting(part.count, ctx.key, balance.value.count, balance.value.total))
 
 
 shuffled = _shuffled("shuffled")

@@ -35,6 +35,7 @@ from tidegate.state.layout import (
 __all__ = (
     "check_alarms",
     "check_chained",
+    "check_combined",
     "check_cycle",
     "check_eager",
     "check_engine",
@@ -350,6 +351,22 @@ def check_shuffled(world: World, picture: Picture) -> None:
     same(world, "what the owners' service emitted", emitted, expected)
     balances = {owner: {"count": own[-1].count, "total": own[-1].total} for owner, own in expected.items()}
     same(world, "the owners' state", single(keyed_state(picture, "owners")["balance"]), balances)
+
+
+def check_combined(world: World, picture: Picture) -> None:
+    """Each entry that the filter lets through is in exactly one combined record, and each of those was handled once."""
+    check_engine(world, picture)
+    sent = [entry for entry in picture.values("entries", Entry) if entry.amount % 5]
+    counts, totals = Counter(entry.owner for entry in sent), Counter[str]()
+    for entry in sent:
+        totals[entry.owner] += entry.amount
+    balances = {owner: {"count": count, "total": totals[owner]} for owner, count in counts.items()}
+    same(world, "the owners' state", single(keyed_state(picture, "owners")["balance"]), balances)
+    for owner, postings in picture.by_key("postings", Posting).items():
+        running = accumulate(posting.id for posting in postings)
+        same(world, f"what {owner} counted", [posting.count for posting in postings], [*running])
+    postings = [posting for own in picture.by_key("postings", Posting).values() for posting in own]
+    assert len(postings) < len(sent), world.told("nothing was combined")
 
 
 def check_chained(world: World, picture: Picture) -> None:

@@ -125,10 +125,10 @@ class Loader:
             if destination is None:
                 continue
             name, input_ = destination
-            key, timestamp = self._shuffled(service, record, input_)
-            target = TopicPartition(name, self._partition(record, input_, key))
-            size = len(key or b"") + len(record.value or b"")
-            self._add(target, (key, record.value, timestamp, record.headers), size)
+            for key, value, timestamp in self._shuffled(service, record, input_):
+                target = TopicPartition(name, self._partition(record, input_, key))
+                size = len(key or b"") + len(value or b"")
+                self._add(target, (key, value, timestamp, record.headers), size)
             self.stats.in_flight += 1
             if self._count >= _BATCH or self._size >= _BATCH_BYTES:
                 await self.flush()
@@ -141,20 +141,27 @@ class Loader:
             return record.partition % input_.partitions
         return input_.partition_for(key)
 
-    def _shuffled(self, service: str, record: InFlightRecord, input_: TopicDefinition) -> tuple[bytes | None, int]:
-        """Key and timestamp. If the service has read the record directly, and reads from a shuffle now, those that the
-        shuffle would have given it."""
+    def _shuffled(
+        self, service: str, record: InFlightRecord, input_: TopicDefinition
+    ) -> Iterator[tuple[bytes | None, bytes | None, int]]:
+        """Key, value and timestamp. If the service has read the record directly, and reads from a shuffle now, those
+        that the shuffle would have given it; nothing, if the shuffle would have dropped it."""
         topic, was_shuffled = self._before.topic(service, record.topic)
         shuffle = self._shuffle(service, topic)
         if was_shuffled or shuffle is None or record.value is None or not input_.internal:
-            return record.key, record.timestamp
+            yield record.key, record.value, record.timestamp
+            return
         source, handler = next((spec.topic, spec.handler) for spec in shuffle.inputs if spec.topic.name == topic)
+        assert isinstance(handler, ShuffleHandler)  # noqa: S101  it is a shuffle's
         value: Any = source.codec.decode(record.value)
         extract = source.time.extractor(self._clock, outside=False)
         timestamp = record.timestamp if extract is None else extract(value)
-        if not isinstance(handler, ShuffleHandler) or handler.key is None:
-            return record.key, timestamp
-        return encode_key(handler.key(value)), timestamp
+        key, raw, sent = record.key if handler.key is None else encode_key(handler.key(value)), record.value, True
+        if handler.steps is not None:
+            sent, value = handler.steps.apply(value, source.codec)
+            raw = input_.codec.encode(value) if sent else b""
+        if sent:
+            yield key, raw, timestamp
 
     def _shuffle(self, service: str, topic: str) -> ServiceDefinition | None:
         shuffles = (known for known in self._plan.services.values() if known.part_of == service)

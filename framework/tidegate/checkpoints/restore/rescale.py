@@ -91,7 +91,7 @@ def chosen_parallelism(
         wanted = requested.get(service.name, requested.get(None))
         if wanted is not None and not 1 <= wanted <= KEY_GROUPS:
             raise UsageError(f"a service can have 1 to {KEY_GROUPS} tasks, not {wanted}")
-        shuffles = service.execution.parallelism is not None or service.rekeyed
+        shuffles = service.execution.parallelism is not None or service.shuffled
         if before.shuffled(service.name):
             chosen[service.name] = wanted or len(before.tasks(service.name))
         elif wanted is not None and (shuffles or {wanted} != {topic.partitions for topic in service.topics}):

@@ -93,6 +93,16 @@ class Dispatcher:
         if repetition is not None:
             yield math.ceil((repetition - monotonic) * 1000)
 
+    @property
+    def combined(self) -> int:
+        """Records that a shuffle has combined for the next commit."""
+        return self._shuffle.pending
+
+    def flush(self) -> None:
+        """A commit is about to be frozen: emit what was combined for it."""
+        if self._shuffle.pending:
+            self._shuffle.flush(self._handling.idle()[1])
+
     def busy(self, key: bytes) -> bool:
         return key in self._order.busy
 

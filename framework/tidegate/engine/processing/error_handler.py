@@ -11,6 +11,7 @@ from tidegate.engine.processing.mailbox import Mailbox
 from tidegate.engine.processing.output import Emitted
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.engine.runtime.metrics import TaskMetrics
+from tidegate.engine.topology.shuffle import ShuffleHandler
 from tidegate.errors import (
     DecodeError,
     MisplacedKeyError,
@@ -62,7 +63,7 @@ class ErrorHandler:
             return FailureAction.GIVEN_UP
         policy = self._definition.errors
         if isinstance(policy, Retry):
-            if work.attempt < policy.times and not isinstance(error, _HOPELESS):
+            if work.attempt < policy.times and _repeatable(work, error):
                 logger.warning("%s: %s failed (%s), will be repeated", self._definition.name, work.where, error)
                 self._metrics.retries.inc()
                 return FailureAction.REPEAT
@@ -90,6 +91,12 @@ class ErrorHandler:
         target = TopicPartition(topic.name, topic.partition_for(key or b""))
         headers = (*dead_letter_headers(work, error), *self._stamp.headers)
         return target, key, value, timestamp, headers
+
+
+def _repeatable(work: WorkItem, error: BaseException) -> bool:
+    """Whether a repetition could succeed: the functions of a shuffle have nothing to wait for."""
+    shuffled = work.input is not None and isinstance(work.input.handler, ShuffleHandler)
+    return not shuffled and not isinstance(error, _HOPELESS)
 
 
 def dead_letter_headers(work: WorkItem, error: BaseException) -> Headers:

@@ -1,26 +1,38 @@
-"""The handler of a shuffle: it sends each record on by the key under which the service behind wants it."""
+"""The operator of a shuffle: it places the records of its inputs by the key under which the service behind wants them.
+
+A record that needs no step is sent on as it is: its value is decoded only if its key or its time is found in it. With
+steps, its value is filtered, replaced and combined first (see `ShuffleSteps`). Combined values are partial results in
+memory, one per key, that belong to the commit which covers their records:
+
+1. A record is combined with what its key has since the last commit.
+2. The commit sends one record per key with the time of the latest, in the epoch that it ends, and forgets them.
+3. If the commit fails, or the worker ends, they are lost with the positions of their records, which are read again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
+from tidegate.codecs import encode_error
 from tidegate.engine.processing.context import ORIGIN_HEADER, TaskContext, own_headers
-from tidegate.engine.processing.input import Chunk
+from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.invocation import Invoker
+from tidegate.engine.processing.output import Output
 from tidegate.engine.topology.shuffle import ShuffleHandler
-from tidegate.errors import MissingKeyError
+from tidegate.errors import DataError, MissingKeyError, ShuffleStepError
 from tidegate.keys import encode_key
-from tidegate.logs.base import LogRecord
+from tidegate.logs.base import Headers, LogRecord
 from tidegate.logs.records import check_size
-from tidegate.time.clock import MIN_TIME
-from tidegate.time.combined_watermark import CombinedWatermark
+from tidegate.time.combined_watermark import CombinedWatermark, OutsideChannel
 
 __all__ = ("ShuffleOperator",)
 
 _STRETCH: Final = 512
 """How many records are taken up at once, at most."""
+
+Combine = Callable[[Any, Any], Any]
 
 
 class ShuffleOperator:
@@ -28,41 +40,124 @@ class ShuffleOperator:
 
     def __init__(self, time: CombinedWatermark, invoker: Invoker, time_moved: Callable[[], None]) -> None:
         self._time, self._invoker, self._time_moved = time, invoker, time_moved
+        self._partials: dict[Combine, dict[bytes, tuple[Any, int]]] = {}
+        """Per function that combines: what each key has since the last commit, and the latest of its times."""
+
+    @property
+    def pending(self) -> int:
+        """Records that the next commit is to send."""
+        return sum(map(len, self._partials.values()))
 
     def run(self, handler: ShuffleHandler, context: TaskContext, chunk: Chunk, deadline: float) -> bool | None:
         """Send the chunk's records on. True: the time is up."""
-        input_, channel, key_of = chunk.input, chunk.input.channel, handler.key
-        decoding = key_of is not None or input_.extract is not None or (channel is not None and channel.bound is None)
+        input_, channel = chunk.input, chunk.input.channel
+        decoding = handler.reads_values or input_.extract is not None or (channel is not None and channel.bound is None)
         rest = [*chunk.records[chunk.index : chunk.index + _STRETCH]]
         for number, record in enumerate(chunk.follow(rest, chunk.index + len(rest)), 1):
             try:
                 value = input_.decode(record.value) if decoding else None  # type: ignore[arg-type]
                 timestamp = record.timestamp if input_.extract is None else input_.extract(value)
-                mark = int(channel.generator.observe(timestamp, value)) if channel is not None else MIN_TIME
+                mark = None if channel is None else _mark(channel, timestamp, value)
                 context.begin(b"", timestamp, record, input_.source, timestamp <= self._time.watermark)
-                key = record.key if key_of is None else encode_key(key_of(value))
-                self._send(context, record, key, timestamp)
-                if input_.topic.mailbox:
-                    context.mail.pass_on(record)
+                self._place(handler, context, input_, record, value, timestamp)
             except Exception as error:
                 self._invoker.unreadable(context, input_, record, error)
                 continue
-            if channel is not None and mark > channel.watermark:
+            if mark is not None and channel is not None and mark > channel.watermark:
                 channel.watermark = mark
                 self._time_moved()
             if number % 16 == 0 and perf_counter() >= deadline:
                 return True
         return None
 
-    @staticmethod
-    def _send(context: TaskContext, record: LogRecord, key: bytes | None, timestamp: int) -> None:
-        """The record as it is, under this key, and with the time that was found."""
-        output, source = context.default_output, context.source
-        assert output is not None  # noqa: S101  the plan gives a shuffle one
-        assert source is not None  # noqa: S101  set when the record was begun
-        if key is None:
-            raise MissingKeyError(source.topic)
-        where = f"{source.topic}:{source.partition}:{record.offset}".encode()
-        headers = (*own_headers(record), (ORIGIN_HEADER, where), *context.stamp.headers)
-        check_size(output.topic.name, (key, record.value, 0, headers), output.limit)
-        context.emitted.extend((output.sources[output.place(key)], key, record.value, timestamp, headers))
+    def _place(
+        self,
+        handler: ShuffleHandler,
+        context: TaskContext,
+        input_: Input,
+        record: LogRecord,
+        value: Any,
+        timestamp: int,
+    ) -> None:
+        output = _output(context)
+        steps = handler.steps
+        if steps is None:
+            key = record.key if handler.key is None else encode_key(handler.key(value))
+            _send(context, output, input_, record, key, record.value, timestamp)
+            if input_.topic.mailbox:
+                context.mail.pass_on(record)
+            return
+        try:
+            sent, projected = steps.apply(value, input_.codec)
+            if not sent:
+                return
+            key = record.key if handler.key is None else encode_key(handler.key(value))
+            if key is None:
+                raise MissingKeyError(input_.source.topic)
+            if steps.combine is not None:
+                self._combine(steps.combine, key, projected, timestamp)
+                return
+        except DataError:
+            raise
+        except Exception as error:
+            raise ShuffleStepError(input_.topic.name, error) from error
+        raw = record.value if steps.project is None else _encode(output, projected)
+        _send(context, output, input_, record, key, raw, timestamp)
+
+    def _combine(self, combine: Combine, key: bytes, value: Any, timestamp: int) -> None:
+        partials = self._partials.setdefault(combine, {})
+        known = partials.get(key)
+        if known is None:
+            partials[key] = value, timestamp
+        else:
+            partials[key] = combine(known[0], value), max(known[1], timestamp)
+
+    def flush(self, context: TaskContext) -> None:
+        """Emit what was combined since the last commit, which is about to be frozen."""
+        output, headers = _output(context), context.stamp.headers
+        partials, self._partials = self._partials, {}
+        for key, (value, timestamp) in ((key, partial) for keys in partials.values() for key, partial in keys.items()):
+            _emit(context, output, key, _encode(output, value), timestamp, headers)
+
+
+def _mark(channel: OutsideChannel, timestamp: int, value: Any) -> int:
+    """The watermark that this record gives its channel."""
+    return int(channel.generator.observe(timestamp, value)) if channel.bound is None else timestamp - channel.bound - 1
+
+
+def _output(context: TaskContext) -> Output:
+    assert context.default_output is not None  # noqa: S101  the plan gives a shuffle one
+    return context.default_output
+
+
+def _encode(output: Output, value: Any) -> bytes:
+    if not output.check(value):
+        raise encode_error(output.codec, value)
+    try:
+        return output.encode(value)
+    except output.codec.encode_failures as error:
+        raise encode_error(output.codec, value, error) from error
+
+
+def _send(
+    context: TaskContext,
+    output: Output,
+    input_: Input,
+    record: LogRecord,
+    key: bytes | None,
+    raw: bytes | None,
+    timestamp: int,
+) -> None:
+    """The record under this key, with its own headers, and where it was read."""
+    if key is None:
+        raise MissingKeyError(input_.source.topic)
+    where = f"{input_.source.topic}:{input_.source.partition}:{record.offset}".encode()
+    headers = (*own_headers(record), (ORIGIN_HEADER, where), *context.stamp.headers)
+    _emit(context, output, key, raw, timestamp, headers)
+
+
+def _emit(
+    context: TaskContext, output: Output, key: bytes, raw: bytes | None, timestamp: int, headers: Headers
+) -> None:
+    check_size(output.topic.name, (key, raw, timestamp, headers), output.limit)
+    context.emitted.extend((output.sources[output.place(key)], key, raw, timestamp, headers))

@@ -1,7 +1,8 @@
 """Shuffles: services that stand before another one and place its input by key, through an internal topic.
 
-A service has one if it re-keys its input (`key_by`), if it asks for a number of tasks of its own (`parallelism`), or if
-it was restored to another number than its input has partitions.
+A service has one for each of its inputs if it wants any of them under another key (`key_by`) or changed by steps
+(`ShuffleSteps`), if it asks for a number of tasks of its own (`parallelism`), or if it was restored to another number
+than its input has partitions. A shuffle is an ordinary service with a handler of the engine's (`ShuffleHandler`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tidegate.engine.topology.run import Run
 from tidegate.errors import PlacementError
 from tidegate.functions.definition import ExecutionSpec, InputSpec, ServiceDefinition
 from tidegate.functions.handler_spec import InputHandler
+from tidegate.functions.shuffle_steps import ShuffleSteps
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import TopicSpec
 from tidegate.time.sources import EventTime
@@ -45,8 +47,14 @@ class ShuffleHandler(InputHandler):
     """What a shuffle does with the records of an input."""
 
     key: Callable[[Any], Any] | None = None
-    """From a value to the key under which the service behind wants it; None: as the records are keyed. Then they are
-    sent on as they are, and only decoded where their time is in them."""
+    """From a value to the key under which the service behind wants it; None: as the records are keyed."""
+    steps: ShuffleSteps | None = None
+    """None: the records are sent on as they are."""
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether it needs more than a record's bytes."""
+        return self.key is not None or self.steps is not None
 
 
 class ShufflePlan:
@@ -62,7 +70,7 @@ class ShufflePlan:
     def parallelism(self, service: ServiceDefinition) -> int | None:
         """Of the service's shuffle. None: it has none."""
         wanted = service.execution.parallelism
-        if wanted is None and service.rekeyed:
+        if wanted is None and service.shuffled:
             wanted = max(topic.partitions for topic in service.topics)
         if self._chosen is not None:
             return self._chosen.get(service.name, wanted)
@@ -81,7 +89,7 @@ class ShufflePlan:
         Says so where the code asks for another parallelism than the run began with."""
         begun, parallelism = self._begun_with(service), service.execution.parallelism
         changelog = self._existing.get(changelog_topic(self._app, self._run, service.name))
-        if changelog is not None and begun is None and (parallelism or service.rekeyed):
+        if changelog is not None and begun is None and (parallelism or service.shuffled):
             raise PlacementError(self._app, service.name, changelog.partitions)
         if begun is not None and parallelism not in (None, begun):
             logger.warning(
@@ -97,16 +105,18 @@ class ShufflePlan:
             return [self.with_in_flight(service)]
         shuffles, inputs = [], []
         for spec in service.inputs:
-            internal = self._internal(service, spec.topic, parallelism)
-            inputs.append(replace(spec, topic=internal, key=None))
+            internal = self._internal(service, spec, parallelism)
+            inputs.append(replace(spec, topic=internal, key=None, shuffle=None))
             shuffles.append(_shuffle(service, spec, internal))
         placed = self.with_in_flight(replace(service, inputs=tuple(inputs)))
         return [*map(self.with_in_flight, shuffles), placed]
 
-    def _internal(self, service: ServiceDefinition, topic: TopicDefinition, partitions: int) -> TopicDefinition:
+    def _internal(self, service: ServiceDefinition, spec: InputSpec, partitions: int) -> TopicDefinition:
+        topic = spec.topic
         return replace(
             topic,
             name=self._by_key(service, topic),
+            codec=topic.codec if spec.shuffle is None else spec.shuffle.codec_of(topic.codec),
             key=None,
             key_type=service.key_type,
             partitions=partitions,
@@ -134,7 +144,7 @@ def in_flight_input(topic: TopicDefinition, name: str) -> TopicDefinition:
 def _shuffle(service: ServiceDefinition, spec: InputSpec, internal: TopicDefinition) -> ServiceDefinition:
     return ServiceDefinition(
         name=f"{service.name}.{spec.topic.name}.{BY_KEY}",
-        inputs=(InputSpec(topic=spec.topic, handler=ShuffleHandler(key=spec.key)),),
+        inputs=(InputSpec(topic=spec.topic, handler=ShuffleHandler(key=spec.key, steps=spec.shuffle)),),
         outputs={internal.name: internal},
         errors=service.errors,
         execution=ExecutionSpec(guarantee=service.execution.guarantee),
