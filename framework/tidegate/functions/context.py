@@ -7,22 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
+from tidegate.functions.references import ServiceReference, TopicReference
+from tidegate.functions.type_syntax import TypeVar
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-else:  # those of the standard library have no defaults before Python 3.13
-    from typing import TypeVar as _TypeVar
-
-    def TypeVar(name: str, *, default: Any, **options: Any) -> Any:  # noqa: N802
-        return _TypeVar(name, **options)
 
 
 __all__ = ("Context", "Origin", "TaskInfo", "TimeDomain", "Timer", "Timers")
 
 K = TypeVar("K", covariant=True, default=Any)
 R = TypeVar("R", contravariant=True, default=Any)
+T = TypeVar("T", default=Any)
+KT = TypeVar("KT", default=Any)
 
 TimeDomain = Literal["event", "processing"]
 
@@ -144,9 +140,9 @@ class Context(ABC, Generic[K, R]):
     @abstractmethod
     def emit(
         self,
-        value: Any,
+        value: T,
         *,
-        to: Any = None,
+        to: TopicReference[T] | str | None = None,
         key: Any = None,
         timestamp: Instant | None = None,
         headers: Headers = (),
@@ -159,8 +155,8 @@ class Context(ABC, Generic[K, R]):
     @abstractmethod
     def tell(
         self,
-        service: Any,
-        key: Any,
+        service: ServiceReference[KT] | str,
+        key: KT,
         message: Any,
         *,
         timestamp: Instant | None = None,

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args, get_origin, overload
 
-from tidegate.codecs import Codec, codec_for
+from tidegate.codecs import Codec, codec_for, type_name
 from tidegate.errors import DefinitionError, InsideHandlerError, UnknownMessageError
 from tidegate.functions.handler_spec import HandlerSpec
+from tidegate.functions.type_syntax import TypeForm
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
+
+if TYPE_CHECKING:
+    from tidegate.functions.decorators import MessageMethodDecorator
 
 __all__ = (
     "ASK_SECONDS",
@@ -20,15 +24,19 @@ __all__ = (
     "Messenger",
     "Outgoing",
     "Posted",
+    "Request",
     "handling",
     "marked_methods",
     "message_definition",
     "on",
     "refuse_in_handlers",
+    "reply_of",
     "the_one_for",
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M")
+R = TypeVar("R")
+Reply = TypeVar("Reply", covariant=True)
 
 ASK_SECONDS: Final = 10.0
 """How long an ask waits unless it is told."""
@@ -95,10 +103,40 @@ class MessageDefinition:
     handler: HandlerSpec
 
 
-def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> Callable[[F], F]:
+class Request(Generic[Reply]):
+    """A message that is answered with a value of one type: `class Withdraw(msgspec.Struct, Request[Balance])`.
+
+    The type of the reply need not be named again: `@service.on(Withdraw)` knows it, and so do type checkers where it is
+    asked: `await account.ask("ann", Withdraw(3))` is a Balance. Its handler must reply."""
+
+    __slots__ = ()
+
+
+def reply_of(message_type: Any) -> Any:
+    """What a Request is answered with; Any: it is none."""
+    for cls in getattr(message_type, "__mro__", ()):
+        for base in vars(cls).get("__orig_bases__", ()):
+            if get_origin(base) is Request:
+                return get_args(base)[0]
+    return Any
+
+
+@overload
+def on(message_type: type[M], *, name: str | None = None, reply: type[R]) -> MessageMethodDecorator[M, R]: ...
+
+
+@overload
+def on(message_type: type[M], *, name: str | None = None, reply: TypeForm = ...) -> MessageMethodDecorator[M, Any]: ...
+
+
+@overload
+def on(message_type: TypeForm, *, name: str | None = None, reply: Any = Any) -> MessageMethodDecorator[Any, Any]: ...
+
+
+def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:
     """In a ProcessFunction: this method handles messages of this type. See `Service.on`."""
 
-    def mark(method: F) -> F:
+    def mark(method: Any) -> Any:
         setattr(method, _MARK, (message_type, name, reply))
         return method
 
@@ -129,9 +167,21 @@ def message_definition(
         raise DefinitionError(
             f"{label}: what are messages of type {message_type!r} called? Give them a name: on(..., name='...')"
         )
+    reply = _agreed_reply(label, message_type, reply)
     if bytes in (message_type, reply):
         raise DefinitionError(f"{label}: a message and its reply are JSON, so neither is of type bytes")
     return MessageDefinition(name=called, codec=codec_for(message_type), reply=codec_for(reply), handler=handler)
+
+
+def _agreed_reply(label: str, message_type: Any, reply: Any) -> Any:
+    """What the message says of its reply, and what reply= says."""
+    declared = reply_of(message_type)
+    if declared is Any or reply is Any or reply == declared:
+        return reply if declared is Any else declared
+    raise DefinitionError(
+        f"{label}: {type_name(message_type)} is a Request[{type_name(declared)}], so its reply cannot be of "
+        f"{type_name(reply)}: leave reply= out, or change the base class"
+    )
 
 
 def the_one_for(service: str, messages: Mapping[str, MessageDefinition], message: Any) -> MessageDefinition:

@@ -12,8 +12,8 @@ from tidegate.state.kinds import State
 
 __all__ = ("ProcessFunction",)
 
-In = TypeVar("In")
-Out = TypeVar("Out")
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
 
 
 class _Done:
@@ -42,7 +42,7 @@ class ProcessFunction(Generic[In, Out]):
     `open`."""
 
     # Each of these may be a `def` or an `async def`, so all that the types say is Any.
-    def open(self, task: TaskInfo) -> Any:
+    def open(self, task: TaskInfo, /) -> Any:
         """Before the first record of a task."""
         return _DONE
 
@@ -50,10 +50,10 @@ class ProcessFunction(Generic[In, Out]):
         """After the last one."""
         return _DONE
 
-    def process(self, ctx: Context, event: In) -> Any:
+    def process(self, ctx: Context, event: In, /) -> Any:
         raise NotImplementedError(f"{type(self).__name__} needs a method: def process(self, ctx, event)")
 
-    def on_timer(self, ctx: Context, timer: Timer) -> Any:
+    def on_timer(self, ctx: Context, timer: Timer, /) -> Any:
         raise NotImplementedError(f"{type(self).__name__} sets a timer, so it needs: def on_timer(self, ctx, timer)")
 
     if not TYPE_CHECKING:  # a type checker that saw these would let any name pass

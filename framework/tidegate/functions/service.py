@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from tidegate.codecs import type_name
 from tidegate.errors import DefinitionError, UsageError
+from tidegate.functions.decorators import MessageDecorator, TimerDecorator
 from tidegate.functions.definition import LifecycleHook, ServiceDefinition
 from tidegate.functions.handler_spec import Handler
 from tidegate.functions.messages import (
@@ -16,20 +17,28 @@ from tidegate.functions.messages import (
     Messenger,
     Outgoing,
     Posted,
+    Request,
     message_definition,
     refuse_in_handlers,
 )
 from tidegate.functions.migrations import read_migration
+from tidegate.functions.references import ServiceReference
 from tidegate.functions.signature import HandlerSignature, check_key_type, read_signature
+from tidegate.functions.type_syntax import TypeForm
+from tidegate.functions.type_syntax import TypeVar as TypeVarWithDefault
 from tidegate.logs.base import Headers
 from tidegate.state.declaration import StateDeclaration
 from tidegate.time.clock import Duration, Instant
 
 __all__ = ("Service",)
 
+M = TypeVar("M")
+R = TypeVar("R")
+K = TypeVarWithDefault("K", contravariant=True, default=Any)
 
-class Service:
-    """A keyed service of an app. Calling it calls the handler itself, for plain unit tests."""
+
+class Service(ServiceReference[K], Generic[K]):
+    """A keyed service of an app, whose keys are of type K. Calling it calls the handler itself, for plain unit tests."""
 
     messenger: Messenger | None = None
     """Carries messages to it; the app that it is registered with gives it one."""
@@ -66,7 +75,7 @@ class Service:
         """The function, or the class, that it was made of."""
         return self._original
 
-    def on_timer(self, name: str | None = None) -> Callable[[Handler], Handler]:
+    def on_timer(self, name: str | None = None) -> TimerDecorator[K]:
         """Handle the timer of this name; without a name, all that have no handler of their own."""
         if callable(name):
             raise DefinitionError(f"write @{self.name}.on_timer() or @{self.name}.on_timer('name'), with the brackets")
@@ -84,7 +93,20 @@ class Service:
         return register
 
     # -- messages ----------------------------------------------------------------------------------------------------
-    def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> Callable[[Handler], Handler]:
+    @overload
+    def on(self, message_type: type[M], *, name: str | None = None, reply: type[R]) -> MessageDecorator[K, M, R]: ...
+
+    @overload
+    def on(
+        self, message_type: type[M], *, name: str | None = None, reply: TypeForm = ...
+    ) -> MessageDecorator[K, M, Any]: ...
+
+    @overload
+    def on(
+        self, message_type: TypeForm, *, name: str | None = None, reply: Any = Any
+    ) -> MessageDecorator[K, Any, Any]: ...
+
+    def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:
         """Handle messages of this type: those of `tell`, `ask` and `ctx.tell`.
 
         name: what they are called on the wire, else as their type. reply: the type of what the handler gives to
@@ -120,7 +142,7 @@ class Service:
 
     async def tell(
         self,
-        key: Any,
+        key: K,
         message: Any,
         *,
         idempotency_key: str | None = None,
@@ -134,9 +156,33 @@ class Service:
         carrier = self._carrier("tell")
         return await carrier.tell(Outgoing(self.name, key, message, idempotency_key, timestamp, headers))
 
+    @overload
     async def ask(
         self,
-        key: Any,
+        key: K,
+        message: Request[R],
+        *,
+        timeout: Duration = ASK_SECONDS,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> R: ...
+
+    @overload
+    async def ask(
+        self,
+        key: K,
+        message: Any,
+        *,
+        timeout: Duration = ASK_SECONDS,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> Any: ...
+
+    async def ask(
+        self,
+        key: K,
         message: Any,
         *,
         timeout: Duration = ASK_SECONDS,
@@ -145,7 +191,7 @@ class Service:
         headers: Headers = (),
     ) -> Any:
         """Tell the actor `key` something, and wait for its reply: what its handler gave to `ctx.reply`, or None. It
-        comes when everything that the handler did is committed.
+        comes when everything that the handler did is committed. The reply to a `Request[R]` is an R.
 
         idempotency_key: asked again under the same one, the message is not handled again, and the reply is the same.
         Raises RejectedError, MessageFailedError, IdempotencyError, and AskTimeoutError after `timeout`."""
