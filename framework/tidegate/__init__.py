@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tidegate.app import App
     from tidegate.errors import ActorError, AskTimeoutError, IdempotencyError, MessageFailedError, RejectedError
     from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
-    from tidegate.functions.messages import Posted, on
+    from tidegate.functions.messages import Posted, Request, on
     from tidegate.functions.migrations import migration
     from tidegate.functions.policies import DEAD_LETTER, SKIP, STOP, ErrorPolicy, retry
     from tidegate.functions.process import ProcessFunction
@@ -53,7 +53,7 @@ _HOMES = {
         "RejectedError",
     ),
     "tidegate.functions.context": ("Context", "Origin", "TaskInfo", "Timer", "Timers"),
-    "tidegate.functions.messages": ("Posted", "on"),
+    "tidegate.functions.messages": ("Posted", "Request", "on"),
     "tidegate.functions.migrations": ("migration",),
     "tidegate.functions.policies": ("DEAD_LETTER", "SKIP", "STOP", "ErrorPolicy", "retry"),
     "tidegate.functions.process": ("ProcessFunction",),
@@ -122,6 +122,7 @@ __all__ = (
     "Reduce",
     "ReducingState",
     "RejectedError",
+    "Request",
     "Service",
     "TaskInfo",
     "TimeSource",

@@ -10,13 +10,24 @@ from contextlib import AbstractAsyncContextManager
 from datetime import timedelta, tzinfo
 from pathlib import Path
 from types import FunctionType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from tidegate.app_options import missing_attribute, refuse_unknown_options
 from tidegate.client.late_messenger import LateMessenger
 from tidegate.codecs import codec_for
-from tidegate.declarations import Inputs, KeyOf, Outputs, inputs_of, key_functions, outputs_of
+from tidegate.declarations import (
+    ActorOptions,
+    Inputs,
+    KeyOf,
+    Outputs,
+    ProcessOptions,
+    TopicOptions,
+    inputs_of,
+    key_functions,
+    outputs_of,
+)
 from tidegate.errors import DefinitionError
+from tidegate.functions.decorators import ProcessDecorator
 from tidegate.functions.definition import ActorSpec, ExecutionSpec, Guarantee
 from tidegate.functions.factories import actor_service, class_service, function_service
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
@@ -39,8 +50,6 @@ from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
 from tidegate.topics import Topic
 
 if TYPE_CHECKING:
-    from typing import _SpecialForm
-
     from tidegate.client.remote_actors import AppMessenger
     from tidegate.faust_host.hosted_app import HostedApp
     from tidegate.faust_host.types import AgentFun, AgentT, AppCommand, ChannelT, SinkT, SupervisorStrategyT
@@ -52,7 +61,14 @@ if TYPE_CHECKING:
 __all__ = ("App",)
 
 T = TypeVar("T")
+K = TypeVar("K")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 TaskFun = TypeVar("TaskFun", bound=Callable[..., Awaitable[Any]])
+
+ActorHandler = str | type[ProcessFunction[Any, Any]] | ProcessFunction[Any, Any]
 
 DAY = timedelta(days=1)
 
@@ -154,36 +170,20 @@ class App:
         )
 
     # -- declarations ------------------------------------------------------------------------------------------------
+    # A type checker takes the first that fits: a class; a union; a Literal or what else is no class, or no type at all.
     @overload
     def topic(
-        self,
-        name: str,
-        *,
-        value_type: type[T],
-        key: KeyBy[T] | None = None,
-        key_type: Any = str,
-        partitions: int | None = None,
-        retention: Duration | None = None,
-        retention_bytes: int | None = None,
-        compact: bool = False,
-        time: TimeSource | None = None,
-        watermark: WatermarkStrategy | None = None,
+        self, name: str, *, value_type: type[T], key: KeyBy[T] | None = None, **options: Unpack[TopicOptions]
     ) -> Topic[T]: ...
 
     @overload
     def topic(
-        self,
-        name: str,
-        *,
-        value_type: UnionType | _SpecialForm | None = None,
-        key: KeyBy[Any] | None = None,
-        key_type: Any = str,
-        partitions: int | None = None,
-        retention: Duration | None = None,
-        retention_bytes: int | None = None,
-        compact: bool = False,
-        time: TimeSource | None = None,
-        watermark: WatermarkStrategy | None = None,
+        self, name: str, *, value_type: UnionType, key: KeyBy[Any] | None = None, **options: Unpack[TopicOptions]
+    ) -> Topic[Any]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, value_type: Any = None, key: KeyBy[T] | None = None, **options: Unpack[TopicOptions]
     ) -> Topic[Any]: ...
 
     def topic(
@@ -235,12 +235,67 @@ class App:
         self._topics[name] = Topic(definition, lambda: self._sender)
         return self._topics[name]
 
+    @overload
+    def process(
+        self, topic: Topic[A], /, *, key_by: KeyOf[A] | None = None, **options: Unpack[ProcessOptions]
+    ) -> ProcessDecorator[A]: ...
+
+    @overload
+    def process(
+        self,
+        first: Topic[A],
+        second: Topic[B],
+        /,
+        *,
+        key_by: KeyOf[A | B] | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> ProcessDecorator[A | B]: ...
+
+    @overload
+    def process(
+        self,
+        first: Topic[A],
+        second: Topic[B],
+        third: Topic[C],
+        /,
+        *,
+        key_by: KeyOf[A | B | C] | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> ProcessDecorator[A | B | C]: ...
+
+    @overload
+    def process(
+        self,
+        first: Topic[A],
+        second: Topic[B],
+        third: Topic[C],
+        fourth: Topic[D],
+        /,
+        *,
+        key_by: KeyOf[A | B | C | D] | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> ProcessDecorator[A | B | C | D]: ...
+
+    @overload  # what comes after the fourth is not checked
+    def process(
+        self,
+        first: Topic[Any],
+        second: Topic[Any],
+        third: Topic[Any],
+        fourth: Topic[Any],
+        fifth: Topic[Any],
+        /,
+        *more: Topic[Any],
+        key_by: KeyOf[Any] | None = None,
+        **options: Unpack[ProcessOptions],
+    ) -> ProcessDecorator[Any]: ...
+
     def process(
         self,
         *inputs: Topic[Any],
         to: Outputs = (),
         name: str | None = None,
-        key_by: KeyOf | None = None,
+        key_by: KeyOf[Any] | None = None,
         key_type: Any = None,
         parallelism: int | None = None,
         errors: ErrorPolicy = STOP,
@@ -248,7 +303,7 @@ class App:
         concurrency: int = 1000,
         guarantee: Guarantee = "exactly_once",
         remember: Duration = DAY,
-    ) -> Callable[[Any], Service]:
+    ) -> Any:
         """Make an async function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
 
         to: the topics that it may emit to, the first being the default one; as a mapping, by names of your own.
@@ -281,9 +336,18 @@ class App:
 
         return register
 
+    @overload
+    def actor(self, handler: ActorHandler, *, key_type: type[K], **options: Unpack[ActorOptions]) -> Service[K]: ...
+
+    @overload
+    def actor(self, handler: ActorHandler, *, key_type: Any, **options: Unpack[ActorOptions]) -> Service[Any]: ...
+
+    @overload
+    def actor(self, handler: ActorHandler, **options: Unpack[ActorOptions]) -> Service[str]: ...
+
     def actor(
         self,
-        handler: str | type[ProcessFunction[Any, Any]] | ProcessFunction[Any, Any],
+        handler: ActorHandler,
         *,
         to: Outputs = (),
         name: str | None = None,
@@ -293,7 +357,7 @@ class App:
         concurrency: int = 1000,
         partitions: int | None = None,
         remember: Duration = DAY,
-    ) -> Service:
+    ) -> Service[Any]:
         """A keyed service that reads no topic: it is told and asked things, by `service.tell`, `service.ask` and
         `ctx.tell`. One actor per key.
 

@@ -3,20 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from tidegate.errors import DefinitionError
+from tidegate.functions.definition import Guarantee
 from tidegate.functions.factories import KeyFunction
+from tidegate.functions.policies import ErrorPolicy
 from tidegate.functions.topics import TopicDefinition
 from tidegate.functions.validation import KeyBy, check_field, getter
-from tidegate.time.sources import EventTime
+from tidegate.time.clock import Duration
+from tidegate.time.sources import EventTime, TimeSource
+from tidegate.time.watermarks import WatermarkStrategy
 from tidegate.topics import Topic, definition_of
 
-__all__ = ("Inputs", "KeyOf", "Outputs", "inputs_of", "key_functions", "outputs_of")
+__all__ = (
+    "ActorOptions",
+    "Inputs",
+    "KeyOf",
+    "Outputs",
+    "ProcessOptions",
+    "TopicOptions",
+    "inputs_of",
+    "key_functions",
+    "outputs_of",
+)
+
+T = TypeVar("T")
 
 Inputs = tuple[Topic[Any], ...]
 Outputs = Topic[Any] | Iterable[Topic[Any]] | Mapping[str, Topic[Any]]
-KeyOf = KeyBy[Any] | Mapping[Topic[Any], KeyBy[Any]]
+KeyOf = KeyBy[T] | Mapping[Topic[Any], KeyBy[Any]]
+
+
+class TopicOptions(TypedDict, total=False):
+    """What `app.topic` takes besides the type of its values and how they are keyed."""
+
+    key_type: Any
+    partitions: int | None
+    retention: Duration | None
+    retention_bytes: int | None
+    compact: bool
+    time: TimeSource | None
+    watermark: WatermarkStrategy | None
+
+
+class ProcessOptions(TypedDict, total=False):
+    """What `app.process` takes besides the topics and how they are keyed."""
+
+    to: Outputs
+    name: str | None
+    key_type: Any
+    parallelism: int | None
+    errors: ErrorPolicy
+    timeout: Duration | None
+    concurrency: int
+    guarantee: Guarantee
+    remember: Duration
+
+
+class ActorOptions(TypedDict, total=False):
+    """What `app.actor` takes besides the handler and the type of its keys."""
+
+    to: Outputs
+    name: str | None
+    errors: ErrorPolicy
+    timeout: Duration | None
+    concurrency: int
+    partitions: int | None
+    remember: Duration
 
 
 def inputs_of(label: str, inputs: Inputs) -> tuple[TopicDefinition, ...]:
@@ -46,7 +100,7 @@ def outputs_of(label: str, to: Outputs) -> dict[str, TopicDefinition]:
     return definitions
 
 
-def key_functions(inputs: Inputs, key_by: KeyOf | None) -> tuple[KeyFunction, ...]:
+def key_functions(inputs: Inputs, key_by: KeyOf[Any] | None) -> tuple[KeyFunction, ...]:
     """For each input: from a value to its key; None: as the records are keyed."""
     if key_by is None:
         return (None,) * len(inputs)

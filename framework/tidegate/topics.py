@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 
 from tidegate.errors import DefinitionError
+from tidegate.functions.references import TopicReference
 from tidegate.functions.topics import TopicDefinition, TopicHeaders
+from tidegate.functions.type_variables import TypeVar
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Instant
 
 __all__ = ("Topic", "TopicSender", "definition_of")
 
-T = TypeVar("T")
+T = TypeVar("T", default=Any)
 
 
 class TopicSender(Protocol):
@@ -33,7 +35,7 @@ class TopicSender(Protocol):
     ) -> Mapping[int, int]: ...
 
 
-class Topic(Generic[T]):
+class Topic(TopicReference[T], Generic[T]):
     """A topic whose values are of type T, made by `app.topic(name, value_type=T)`. Services read it and emit to it;
     Faust's agents do, too."""
 
@@ -42,11 +44,6 @@ class Topic(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
-
-    @property
-    def name(self) -> str:
-        """Its name on the log."""
-        return self._definition.name
 
     @property
     def definition(self) -> TopicDefinition:

@@ -295,9 +295,9 @@ def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
     app = App("app")
     topic = app.topic("t")
     with pytest.raises(DefinitionError, match="reads no topic"):
-        app.process()(nothing)
+        app.process()(nothing)  # type: ignore[call-overload]
     with pytest.raises(DefinitionError, match=r"app\.topic"):
-        app.process("t")(nothing)  # type: ignore[arg-type]
+        app.process("t")(nothing)  # type: ignore[call-overload]
     with pytest.raises(DefinitionError, match=r"app\.topic"):
         app.process(topic, to=["t"])(nothing)  # type: ignore[list-item]
     with pytest.raises(DefinitionError, match="emits to 'out'"):
@@ -310,7 +310,7 @@ def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
 
 def test_the_brackets_of_process_are_not_forgotten() -> None:
     with pytest.raises(DefinitionError, match="brackets"):
-        App("app").process(nothing)  # type: ignore[arg-type]
+        App("app").process(nothing)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 from tidegate.functions.references import ServiceReference, TopicReference
-from tidegate.functions.type_syntax import TypeVar
+from tidegate.functions.type_variables import TypeVar
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
-
 
 __all__ = ("Context", "Origin", "TaskInfo", "TimeDomain", "Timer", "Timers")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args, get_origin, overload
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from tidegate.codecs import Codec, codec_for, type_name
 from tidegate.errors import DefinitionError, InsideHandlerError, UnknownMessageError
 from tidegate.functions.handler_spec import HandlerSpec
-from tidegate.functions.type_syntax import TypeForm
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
 
@@ -126,11 +125,11 @@ def on(message_type: type[M], *, name: str | None = None, reply: type[R]) -> Mes
 
 
 @overload
-def on(message_type: type[M], *, name: str | None = None, reply: TypeForm = ...) -> MessageMethodDecorator[M, Any]: ...
+def on(message_type: type[M], *, name: str | None = None, reply: Any = ...) -> MessageMethodDecorator[M, Any]: ...
 
 
 @overload
-def on(message_type: TypeForm, *, name: str | None = None, reply: Any = Any) -> MessageMethodDecorator[Any, Any]: ...
+def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> MessageMethodDecorator[Any, Any]: ...
 
 
 def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic
 
 from tidegate.functions.topics import TopicDefinition
-from tidegate.functions.type_syntax import TypeVar
+from tidegate.functions.type_variables import TypeVar
 
 __all__ = ("ServiceReference", "TopicReference")
 
@@ -25,6 +25,11 @@ class TopicReference(ABC, Generic[T]):
     @abstractmethod
     def definition(self) -> TopicDefinition:
         """What was declared."""
+
+    @property
+    def name(self) -> str:
+        """Its name on the log."""
+        return self.definition.name
 
 
 class ServiceReference(ABC, Generic[K]):

@@ -24,8 +24,7 @@ from tidegate.functions.messages import (
 from tidegate.functions.migrations import read_migration
 from tidegate.functions.references import ServiceReference
 from tidegate.functions.signature import HandlerSignature, check_key_type, read_signature
-from tidegate.functions.type_syntax import TypeForm
-from tidegate.functions.type_syntax import TypeVar as TypeVarWithDefault
+from tidegate.functions.type_variables import TypeVar as TypeVarWithDefault
 from tidegate.logs.base import Headers
 from tidegate.state.declaration import StateDeclaration
 from tidegate.time.clock import Duration, Instant
@@ -38,7 +37,9 @@ K = TypeVarWithDefault("K", contravariant=True, default=Any)
 
 
 class Service(ServiceReference[K], Generic[K]):
-    """A keyed service of an app, whose keys are of type K. Calling it calls the handler itself, for plain unit tests."""
+    """A keyed service of an app, whose keys are of type K.
+
+    Calling it calls the handler itself, for plain unit tests."""
 
     messenger: Messenger | None = None
     """Carries messages to it; the app that it is registered with gives it one."""
@@ -98,13 +99,11 @@ class Service(ServiceReference[K], Generic[K]):
 
     @overload
     def on(
-        self, message_type: type[M], *, name: str | None = None, reply: TypeForm = ...
+        self, message_type: type[M], *, name: str | None = None, reply: Any = ...
     ) -> MessageDecorator[K, M, Any]: ...
 
     @overload
-    def on(
-        self, message_type: TypeForm, *, name: str | None = None, reply: Any = Any
-    ) -> MessageDecorator[K, Any, Any]: ...
+    def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> MessageDecorator[K, Any, Any]: ...
 
     def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:
         """Handle messages of this type: those of `tell`, `ask` and `ctx.tell`.

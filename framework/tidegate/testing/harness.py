@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tidegate.engine.formats.actor_message import ReplyAddress, read_letter, read_reply, reply_id
 from tidegate.engine.task import Task
@@ -23,7 +23,8 @@ from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, UsageError
 from tidegate.functions.context import Timer
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.messages import MessageDefinition, Outgoing
+from tidegate.functions.messages import MessageDefinition, Outgoing, Request
+from tidegate.functions.references import TopicReference
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.actor_client import compose
 from tidegate.keys import decode_key, encode_key
@@ -44,6 +45,10 @@ from tidegate.testing.records import DeadLetter, SentRecord, dead_letter, sent_r
 from tidegate.time.clock import MAX_TIME, Instant, to_instant
 
 __all__ = ("AppHarness",)
+
+T = TypeVar("T")
+K = TypeVar("K")
+R = TypeVar("R")
 
 
 class AppHarness(DrivenApp):
@@ -81,8 +86,8 @@ class AppHarness(DrivenApp):
     # -- events ------------------------------------------------------------------------------------------------------
     def send(
         self,
-        topic: TopicName,
-        value: Any,
+        topic: TopicName[T],
+        value: T,
         *,
         key: Any = None,
         timestamp: Instant | None = None,
@@ -97,10 +102,10 @@ class AppHarness(DrivenApp):
 
     def send_many(
         self,
-        topic: TopicName,
-        values: Iterable[Any],
+        topic: TopicName[T],
+        values: Iterable[T],
         *,
-        key: Callable[[Any], Any] | None = None,
+        key: Callable[[T], Any] | None = None,
         timestamp: Instant | None = None,
         settle: bool = True,
     ) -> None:
@@ -145,8 +150,8 @@ class AppHarness(DrivenApp):
     # -- messages ----------------------------------------------------------------------------------------------------
     def tell(
         self,
-        service: ServiceName,
-        key: Any,
+        service: ServiceName[K],
+        key: K,
         message: Any,
         *,
         idempotency_key: str | None = None,
@@ -160,9 +165,33 @@ class AppHarness(DrivenApp):
         if settle:
             self.settle()
 
+    @overload
     def ask(
         self,
-        service: ServiceName,
+        service: ServiceName[K],
+        key: K,
+        message: Request[R],
+        *,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> R: ...
+
+    @overload
+    def ask(
+        self,
+        service: ServiceName[K],
+        key: K,
+        message: Any,
+        *,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> Any: ...
+
+    def ask(
+        self,
+        service: ServiceName[Any],
         key: Any,
         message: Any,
         *,
@@ -240,6 +269,12 @@ class AppHarness(DrivenApp):
         return min(task.time.watermark for task in self._tasks(service))
 
     # -- results -----------------------------------------------------------------------------------------------------
+    @overload
+    def outputs(self, topic: TopicReference[T]) -> list[T]: ...
+
+    @overload
+    def outputs(self, topic: str) -> list[Any]: ...
+
     def outputs(self, topic: TopicName) -> list[Any]:
         """The values committed to a topic since the last call, partition by partition."""
         name = topic_name(topic)
@@ -262,7 +297,7 @@ class AppHarness(DrivenApp):
             raise UsageError(f"service {definition.name!r} has no dead letters: its error policy is not DEAD_LETTER")
         return [dead_letter(record) for _, record in self._read(topic.name)]
 
-    def state(self, service: ServiceName, name: str, key: Any = None) -> Any:
+    def state(self, service: ServiceName[K], name: str, key: K | None = None) -> Any:
         """The committed state of a key: a value or None, a list, or a dict, by the kind of the state.
 
         Without a key: an operator state, all tasks' items together."""
@@ -287,7 +322,7 @@ class AppHarness(DrivenApp):
             return declaration.function.result(values[0]) if values else None
         return values[0] if values else None
 
-    def timers(self, service: ServiceName, key: Any) -> list[Timer]:
+    def timers(self, service: ServiceName[K], key: K) -> list[Timer]:
         """The committed timers of a key, by name."""
         page = self.run(self._view(self._service(service)).timers(encode_key(key)))
         return [timer_of(entry) for entry in page.entries]

@@ -11,7 +11,8 @@ from typing import Any
 from tidegate.errors import UnknownNameError
 from tidegate.functions.context import Timer
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.service import Service
+from tidegate.functions.references import ServiceReference, TopicReference
+from tidegate.functions.type_variables import TypeVar
 from tidegate.host.app_definition import AppDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.query.pages import PageEntry
@@ -33,9 +34,12 @@ __all__ = (
     "topic_name",
 )
 
-TopicName = Any
+T = TypeVar("T", default=Any)
+K = TypeVar("K", default=Any)
+
+TopicName = TopicReference[T] | str
 """A topic of the app, or its name."""
-ServiceName = Service | str
+ServiceName = ServiceReference[K] | str
 
 
 def in_event_loop() -> bool:
@@ -67,7 +71,7 @@ def chosen(definition: AppDefinition, services: Iterable[ServiceName] | None) ->
 
 
 def topic_name(topic: TopicName) -> str:
-    return topic if isinstance(topic, str) else str(topic.name)
+    return topic if isinstance(topic, str) else topic.name
 
 
 def timer_of(entry: PageEntry) -> Timer:

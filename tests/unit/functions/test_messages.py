@@ -71,7 +71,7 @@ def test_two_handlers_for_one_message_are_refused() -> None:
 
 def test_a_handler_that_takes_another_message_is_refused() -> None:
     with pytest.raises(DefinitionError, match=r"takes_pong is registered for .*Ping.*, but takes a message of .*Pong"):
-        App("other").actor("actor").on(Ping)(takes_pong)
+        App("other").actor("actor").on(Ping)(takes_pong)  # type: ignore[arg-type]
 
 
 def test_a_handler_that_is_no_function_is_refused() -> None:
@@ -109,7 +109,7 @@ def test_a_class_marks_methods_and_no_functions_are_added() -> None:
         async def ping(self, ctx: Context, message: Ping) -> None: ...
 
     class WithoutMessage(ProcessFunction[Any, Any]):
-        @on(Ping)
+        @on(Ping)  # type: ignore[arg-type]
         def ping(self, ctx: Context) -> None: ...
 
     class Twice(Actor):
@@ -129,7 +129,7 @@ def test_a_class_marks_methods_and_no_functions_are_added() -> None:
 
 def test_a_service_of_nothing_is_pointed_to_actors() -> None:
     with pytest.raises(DefinitionError, match=r"app\.actor\('takes_ping'\)"):
-        App("none").process()(takes_ping)
+        App("none").process()(takes_ping)  # type: ignore[call-overload]
 
 
 def test_a_name_is_taken_once() -> None:

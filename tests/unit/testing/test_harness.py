@@ -160,7 +160,7 @@ def test_unknown_names_are_refused_with_those_that_are_known() -> None:
         with pytest.raises(UnknownNameError, match="seen"):
             harness.state(counter, "unknown", "a")
         with pytest.raises(EncodeError):
-            harness.send(words, 5)
+            harness.send(words, 5)  # type: ignore[misc]
 
 
 def test_it_gives_up_on_handlers_that_wait_for_ever() -> None:
