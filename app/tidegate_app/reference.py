@@ -1,4 +1,4 @@
-"""Prints docs/configuration.md, from what the settings say about themselves: python -m tidegate_app.reference"""
+"""Generates docs/configuration.md from the descriptions of the settings: python -m tidegate_app.reference"""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tidegate import App
 app = App("hello", commit_interval=0.5)
 ```
 
-`tidegate config hello.py` shows what holds, and why. A `TIDEGATE_` variable that is no setting, such as a
-misspelt one, is told there and when a worker starts. None of the settings changes what services compute.
+`tidegate config hello.py` shows the effective values and their sources. A `TIDEGATE_` variable that is not a setting, such as a
+misspelt one, is reported there and when a worker starts. None of the settings changes what services compute.
 
-This page is made from the settings themselves by `make docs`.
+This page is generated from the settings by `make docs`.
 """
 
 SECTIONS = {

@@ -1,8 +1,8 @@
-"""Typed codecs: how the values of events and of state become bytes, and come back.
+"""Typed codecs: serialization of event and state values.
 
-Everything is JSON on the wire, so that any consumer can read it; only a top-level `bytes` goes as it is. msgspec does
-the work for whatever it knows. pydantic models go through their own adapter, and `faust.Record` through its own
-methods; both are recognised without importing either library. Nothing is ever pickled.
+The wire format is JSON, so that any consumer can read it; only a top-level `bytes` value is stored as it is. msgspec
+handles the types that it supports. pydantic models use their own adapter, and `faust.Record` its own methods; both are
+recognised without importing their libraries. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FAILURES: Final = (
     AssertionError,
     RecursionError,
 )
-"""What the libraries raise, and what a `__post_init__` or a validator raises on bad data."""
+"""The exceptions that the libraries raise, and those that a `__post_init__` or a validator may raise on bad data."""
 
 SUPPORTED: Final = (
     "msgspec.Struct, dataclasses, attrs classes, TypedDict, NamedTuple, pydantic models, faust.Record, bool, int, "
@@ -47,43 +47,43 @@ SUPPORTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T]):
-    """Both directions for one type. The attributes are plain callables, so that a call costs no lookup of a method."""
+    """Encodes and decodes one type. The attributes are plain callables, so that a call costs no method lookup."""
 
     type: Any
     encode: Callable[[T], bytes]
-    """Checks the value's type first; raises EncodeError."""
+    """Checks the value's type first. Raises EncodeError."""
     decode: Callable[[bytes], T]
-    """Raises DecodeError, which says what was expected, and where."""
+    """Raises DecodeError, which names the expected type and the path of the error."""
     check: Callable[[Any], bool]
-    """Is this value of the declared class? Cheap: it looks at the outermost value only."""
+    """Whether a value is of the declared class. Cheap: it checks the outermost value only."""
     immutable: bool
-    """Values cannot be changed in place, however deep: who holds one need not look for changes."""
+    """Whether values are deeply immutable, so that they need not be compared to detect changes."""
     encode_raw: Callable[[T], bytes]
-    """For hot loops: no check of the type, and raises any of `encode_failures`; see `encode_error`."""
+    """For hot loops: does not check the type. Raises any of `encode_failures`; see `encode_error`."""
     decode_raw: Callable[[bytes], T]
-    """For hot loops: for most types a bare C function. Raises any of `decode_failures`; see `decode_error`."""
+    """For hot loops: for most types a plain C function. Raises any of `decode_failures`; see `decode_error`."""
     exact: type | None = None
-    """Values of exactly this class pass `check`: who compares the class first spares the call."""
+    """Values of exactly this class pass `check`: comparing the class first saves the call."""
     encode_failures: tuple[type[Exception], ...] = FAILURES
     decode_failures: tuple[type[Exception], ...] = FAILURES
 
 
 def codec_for(type_: Any) -> Codec[Any]:
-    """The codec of a type; made once per type. A missing annotation means Any."""
+    """The codec of a type, cached. A missing annotation means Any."""
     try:
         hash(type_)
-    except TypeError:  # Annotated with a list or a dict in it
+    except TypeError:  # an Annotated type with an unhashable argument
         return _build(type_)
     return _cached(type_)
 
 
 def decode_error(codec: Codec[Any], raw: bytes, failure: BaseException) -> DecodeError:
-    """What `codec.decode` raises for a failure of `codec.decode_raw`."""
+    """The error that `codec.decode` raises for a failure of `codec.decode_raw`."""
     return DecodeError(f"{len(raw)} byte(s) that are not a valid {type_name(codec.type)}: {_detail(failure)}")
 
 
 def encode_error(codec: Codec[Any], value: Any, failure: BaseException | None = None) -> EncodeError:
-    """What `codec.encode` raises for a failure of `codec.encode_raw`, or for a value that `codec.check` refuses."""
+    """The error that `codec.encode` raises if `codec.encode_raw` fails, or if `codec.check` rejects the value."""
     if failure is None:
         return EncodeError(
             f"expected a value of type {type_name(codec.type)}, got one of type {type_name(type(value))}"
@@ -93,7 +93,7 @@ def encode_error(codec: Codec[Any], value: Any, failure: BaseException | None = 
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """What the libraries give: the two directions without checks, and whether values are immutable."""
+    """A library's encoder and decoder for a type, without checks, and whether its values are immutable."""
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
@@ -151,24 +151,24 @@ def _msgspec(type_: Any) -> _Raw:
         nodes = nodes_of(type_)
     except (TypeError, ValueError, NameError, AttributeError) as error:
         raise _unsupported(type_, str(error)) from error
-    strangers = [node.cls for node in nodes if isinstance(node, inspect.CustomType)]
-    _refuse_unreadable(type_, nodes, strangers)
+    custom = [node.cls for node in nodes if isinstance(node, inspect.CustomType)]
+    _refuse_unreadable(type_, nodes, custom)
     try:
-        decode = msgspec.json.Decoder(type_, dec_hook=_read_record if strangers else None).decode
+        decode = msgspec.json.Decoder(type_, dec_hook=_read_record if custom else None).decode
     except (TypeError, ValueError) as error:
         raise _unsupported(type_, str(error)) from error
-    hook = _write_record if strangers else None
+    hook = _write_record if custom else None
     encode = _write_json if is_schemaless(nodes) else msgspec.json.Encoder(enc_hook=hook).encode
-    if strangers or any(isinstance(node, inspect.FloatType | inspect.AnyType) for node in nodes):
+    if custom or any(isinstance(node, inspect.FloatType | inspect.AnyType) for node in nodes):
         encode = _finite(encode, decode, partial(msgspec.to_builtins, enc_hook=hook))
     return _Raw(encode, decode, immutable=all(map(is_fixed, nodes)))
 
 
-def _refuse_unreadable(type_: Any, nodes: Iterable[inspect.Type], strangers: Iterable[type]) -> None:
-    for cls in strangers:
+def _refuse_unreadable(type_: Any, nodes: Iterable[inspect.Type], custom: Iterable[type]) -> None:
+    for cls in custom:
         if _is_pydantic(cls):
             raise _unsupported(
-                type_, f"the pydantic model {type_name(cls)} can be held by dataclasses and generics only"
+                type_, f"the pydantic model {type_name(cls)} can be a part of dataclasses and generics only"
             )
         if not _is_record(cls):
             raise _unsupported(type_, f"{type_name(cls)} cannot be read back from JSON")
@@ -181,19 +181,20 @@ _JSON_ONLY: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DA
 
 
 def _write_json(value: Any) -> bytes:
-    """Only what JSON itself has: without a declared type, a date or an int key would come back as a str."""
+    """JSON's own types only: without a declared type, a date or an int key would be decoded as a str."""
     try:
         return orjson.dumps(value, None, _JSON_ONLY)
     except TypeError as error:
-        raise TypeError(f"{error}. Without a declared type only what JSON has can be written: declare one") from error
+        raise TypeError(f"{error}. A value without a declared type may only contain JSON types: declare one") from error
 
 
 def _finite(
     write: Callable[[Any], bytes], read: Callable[[bytes], Any], plain: Callable[[Any], Any]
 ) -> Callable[[Any], bytes]:
-    """JSON has no NaN and no infinity; the libraries write null. So look closer, but only when a null was written.
+    """Reject NaN and infinity: JSON has neither, and the libraries write null for them.
 
-    Reading it back is the quick look: a NaN equals nothing. Only what comes back unequal is walked through.
+    Only output that contains a null is checked. Decoding and comparing it is the quick check, since a NaN equals
+    nothing; only a value that differs is traversed.
     """
 
     def encode(value: Any) -> bytes:
@@ -234,7 +235,7 @@ def _is_record(cls: Any) -> bool:
 def _read_record(cls: Any, data: Any) -> Any:
     if not isinstance(data, dict):
         raise TypeError(f"Expected `object`, got `{type(data).__name__}`")
-    return cls.from_data(data, preferred_type=cls)  # else the record itself names its class
+    return cls.from_data(data, preferred_type=cls)  # otherwise Faust uses the class that the data names
 
 
 def _write_record(value: Any) -> Any:
@@ -251,7 +252,7 @@ def _is_pydantic(cls: Any) -> bool:
 
 
 def _pydantic(type_: Any) -> _Raw:
-    """The model's own configuration decides how strict it is; what it writes, it can read."""
+    """The model's own configuration decides how strict it is. With round_trip, it can read what it writes."""
     from pydantic import PydanticUserError, TypeAdapter
 
     try:
@@ -284,7 +285,7 @@ def _checker(type_: Any) -> Callable[[Any], bool]:
 
 
 def _classes(type_: Any) -> list[type] | None:
-    """The classes that values of this type have; None when that is not so simple."""
+    """The possible classes of values of this type; None if they cannot be enumerated."""
     origin, arguments = get_origin(type_), get_args(type_)
     if origin is Annotated:
         return _classes(arguments[0])
@@ -300,7 +301,7 @@ def _classes(type_: Any) -> list[type] | None:
 
 
 def may_be(type_: Any, annotation: Any) -> bool:
-    """Whether a value of this type can be what an annotation says; also when that is not so simple to tell."""
+    """Whether a value of this type can match the annotation; true if that cannot be decided."""
     given, wanted = _classes(type_), _classes(annotation)
     if given is None or wanted is None or any(getattr(cls, "_is_protocol", False) for cls in wanted):
         return True
@@ -308,19 +309,19 @@ def may_be(type_: Any, annotation: Any) -> bool:
 
 
 def may_have(type_: Any, field: str) -> bool:
-    """Whether a value of this type can have such a field; also when that is not so simple to tell."""
+    """Whether a value of this type can have such a field; true if that cannot be decided."""
     classes = _classes(type_)
     return classes is None or any(_may_have(cls, field) for cls in classes)
 
 
 def _may_have(cls: type, field: str) -> bool:
-    if cls is dict or hasattr(cls, field) or hasattr(cls, "__attrs_attrs__") or _finds_others(cls):
+    if cls is dict or hasattr(cls, field) or hasattr(cls, "__attrs_attrs__") or _is_dynamic(cls):
         return True
     return any(field in getattr(base, "__annotations__", ()) for base in cls.__mro__)
 
 
-def _finds_others(cls: Any) -> bool:
-    """Whether its objects may have attributes that the class does not tell of."""
+def _is_dynamic(cls: Any) -> bool:
+    """Whether instances may have attributes that the class does not declare."""
     find = getattr(cls, "__getattr__", None)
     if find is not None and find.__module__ == "pydantic.main":
         return bool(cls.model_config.get("extra") == "allow")
@@ -337,12 +338,12 @@ def _is_anything(_: Any) -> bool:
 
 
 def _is_model(models: frozenset[type], value: Any) -> bool:
-    """Not of a subclass: that would come back as the declared class, without what the subclass adds."""
+    """Subclasses are rejected: they would be decoded as the declared class and lose their own fields."""
     return type(value) in models
 
 
 def _is_one_of(models: frozenset[type], plain: tuple[type, ...], value: Any) -> bool:
-    """A bool is an int to Python, but not to JSON: it needs to be declared."""
+    """A bool is an int in Python, but not in JSON: it must be declared as bool."""
     cls = type(value)
     return cls in plain or cls in models or (cls is not bool and isinstance(value, plain))
 

@@ -1,9 +1,9 @@
-"""Where an app keeps its things on this machine.
+"""The directories of an app on this machine.
 
-DATA/APP/                 the embedded log and its stores, one owner; or, with a broker:
-DATA/APP/worker-0/        what one worker keeps of its tasks: local stores, which are only a cache
-DATA/APP/worker-1/        another worker's, on the same machine
-DATA/APP/checkpoints/     checkpoints, unless they are kept elsewhere
+DATA/APP/                 the embedded log and its stores, owned by one process; or, with a broker:
+DATA/APP/worker-0/        the local stores of one worker, a cache of its changelogs
+DATA/APP/worker-1/        those of another worker on the same machine
+DATA/APP/checkpoints/     checkpoints, unless checkpoint_storage is set
 DATA/APP/savepoints/      savepoints, likewise
 """
 
@@ -20,7 +20,7 @@ from tidegate.settings import Settings
 
 __all__ = ("FreeSlots", "Slot", "checkpoint_url", "data_directory", "on_kafka", "stores_directory")
 
-_MOST: Final = 1024
+_MAX_WORKERS: Final = 1024
 
 
 def on_kafka(settings: Settings) -> bool:
@@ -28,13 +28,13 @@ def on_kafka(settings: Settings) -> bool:
 
 
 def data_directory(app: str, settings: Settings) -> Path:
-    """The app's own directory, whoever works in it."""
+    """The app's own directory, shared by its workers."""
     named = "" if on_kafka(settings) else settings.broker.removeprefix("embedded://")
     return (Path(named) if named else settings.data) / app
 
 
 def checkpoint_url(app: str, settings: Settings) -> str:
-    """Where the checkpoints of apps are kept; each has a folder of its own there."""
+    """The URL of the checkpoint storage; each app has a folder of its own there."""
     return settings.checkpoint_storage or str(data_directory(app, settings).absolute().parent)
 
 
@@ -44,10 +44,10 @@ def stores_directory(app: str, settings: Settings) -> Path:
 
 
 class Slot:
-    """A directory that belongs to one worker process as long as it lives.
+    """A directory that is locked by one worker process for its lifetime.
 
-    Workers on one machine may share `--data`: each takes the first directory that is free. A worker that starts again
-    finds what it, or one like it, had; the group gives tasks to whoever has their state."""
+    Workers on one machine may share `--data`: each takes the first free directory. A restarted worker thus finds the
+    stores of a previous one, and the group prefers to assign tasks to workers that have their state."""
 
     def __init__(self, directory: Path, descriptor: int) -> None:
         self.directory, self._descriptor = directory, descriptor
@@ -65,22 +65,22 @@ class Slot:
 
     @classmethod
     def take(cls, root: Path) -> Slot:
-        for number in range(_MOST):
+        for number in range(_MAX_WORKERS):
             directory = root / f"worker-{number}"
             descriptor = _lock(directory)
             if descriptor is not None:
                 return cls(directory, descriptor)
-        raise LogUnavailableError(f"{root} has {_MOST} workers already; give this one another directory (--data DIR)")
+        raise LogUnavailableError(f"{root} has {_MAX_WORKERS} workers already; choose another directory (--data DIR)")
 
 
 class FreeSlots:
-    """The directories of workers that do not run now, on this machine."""
+    """The slots on this machine that no running worker holds."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def destroy_all(self) -> None:
-        """Remove what is stored in them."""
+        """Delete the stores in them."""
         for directory in sorted(self._root.glob("worker-*")):
             descriptor = _lock(directory)
             if descriptor is not None:
@@ -90,7 +90,7 @@ class FreeSlots:
 
 
 def _lock(directory: Path) -> int | None:
-    """None: another process holds it. The lock goes when its process goes, however that ends."""
+    """None: another process holds the lock. The operating system releases it when that process ends."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

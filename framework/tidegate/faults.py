@@ -1,13 +1,13 @@
-"""Named points in the engine at which a test can make a process fail.
+"""Fault points: named points in the engine at which a test can make a process fail.
 
-A point does nothing unless it is armed through the environment, in the process that is to suffer:
+A point does nothing unless it is armed through the environment of the process:
 
     TIDEGATE_FAULTS="commit.appended:kill@3"          SIGKILL itself the third time it gets there
     TIDEGATE_FAULTS="commit.frozen:raise@1,handler:delay=0.5"
 
-Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `raise` (InjectedFault), `delay=SECONDS`. `@N` means only the N-th time;
-without it, every time. With TIDEGATE_FAULTS_LOG=FILE a line is written to FILE, and synced, before a fault strikes,
-so that a test can assert that it really did.
+Actions: `kill` (SIGKILL), `stop` (SIGSTOP), `raise` (InjectedFault), `delay=SECONDS`. `@N`: only at the N-th visit;
+without it, at every visit. With TIDEGATE_FAULTS_LOG=FILE a line is written to FILE and synced before a fault is
+injected, so that a test can assert that it happened.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ __all__ = ("POINTS", "Fault", "InjectedFault", "arm", "armed", "disarm", "fault_
 POINTS: Final = {
     "input.read": "records were read, none is handled yet",
     "handler.before": "a record is about to be handled",
-    "handler.after": "a record was handled, nothing of it is committed",
-    "timer.fired": "a timer's handler ran, nothing of it is committed",
-    "commit.frozen": "a commit's contents are fixed, nothing is written yet",
-    "commit.appending": "a transaction is about to be handed to the log",
+    "handler.after": "a record was handled, its effects are not committed",
+    "timer.fired": "a timer's handler ran, its effects are not committed",
+    "commit.frozen": "the contents of a commit are fixed, nothing is written yet",
+    "commit.appending": "a transaction is about to be passed to the log",
     "log.written": "the embedded log wrote a transaction, but has not synced it",
-    "transaction.sent": "brokers have all records of a transaction, its end was not asked for",
-    "transaction.ending": "the end of a transaction was asked for, the answer is not known",
-    "transaction.ended": "a transaction has ended, nobody but its writer knows",
+    "transaction.sent": "the brokers have all records of a transaction, its end was not requested",
+    "transaction.ending": "the end of a transaction was requested, the response is not known",
+    "transaction.ended": "a transaction has ended, only its writer knows",
     "commit.appended": "the log has the transaction, the local store does not",
-    "commit.applied": "the local store has the transaction, memory still counts it as under way",
-    "store.flush": "the local store is about to write its memory to disk",
-    "task.opening": "a task is about to be opened, its former owner is not fenced yet",
-    "recovery.started": "a task is opening, before anything was replayed",
+    "commit.applied": "the local store has the transaction, the commit is still marked as in progress",
+    "store.flush": "the local store is about to flush its write buffers to disk",
+    "task.opening": "a task is about to be opened, its previous owner is not fenced yet",
+    "recovery.started": "a task is opening, nothing was replayed yet",
     "recovery.replaying": "a task has replayed a part of its changelog",
-    "recovery.marker": "a task has replayed all, its first marker is not written",
-    "state.migrating": "the log has a portion of migrated state, the local store does not",
-    "restore.loading": "a restore has loaded a part of the state, the old run is still the current one",
-    "restore.loaded": "a restore has loaded everything, the old run is still the current one",
-    "restore.begun": "the new run is the current one, the old one's writers are not fenced yet",
-    "restore.fenced": "the new run is the current one, and the old one's writers are fenced",
-    "task.reopening": "a task has failed and was closed, and is about to be opened again",
-    "task.closing": "a task was taken away, or is to end, and what it has finished is not committed",
-    "group.rebalancing": "the group divides its tasks anew, and nobody knows how yet",
-    "group.assigned": "the group has assigned tasks, none is opened or closed for that yet",
+    "recovery.marker": "a task has replayed its changelog, its first marker is not written",
+    "state.migrating": "the log has a batch of migrated state, the local store does not",
+    "restore.loading": "a restore has loaded a part of the state, the old run is still current",
+    "restore.loaded": "a restore has loaded all state, the old run is still current",
+    "restore.begun": "the new run is current, the writers of the old run are not fenced yet",
+    "restore.fenced": "the new run is current, and the writers of the old run are fenced",
+    "task.reopening": "a task has failed and was closed, and is about to be reopened",
+    "task.closing": "a task was revoked or is to stop, its finished work is not committed",
+    "group.rebalancing": "the group is rebalancing, the new assignment is not known yet",
+    "group.assigned": "the group has assigned tasks, none is opened or closed for it yet",
     "snapshot.held": "a task has entered an epoch, its snapshot is not written yet",
     "snapshot.writing": "a task's store is about to be flushed and linked",
     "snapshot.written": "a task's snapshot is on the local disk",
     "snapshot.uploading": "a file of a snapshot is about to be uploaded",
-    "snapshot.uploaded": "all files of a snapshot are uploaded, it is not described yet",
+    "snapshot.uploaded": "all files of a snapshot are uploaded, its description is not written yet",
     "snapshot.reporting": "a task is about to report its snapshot",
-    "leader.starting": "a worker is to lead, and has not fenced the leader before it",
-    "leader.started": "a worker leads, and has settled what its predecessor had begun",
+    "leader.starting": "a worker becomes the leader, the previous leader is not fenced yet",
+    "leader.started": "a worker is the leader, and has completed or aborted its predecessor's checkpoint",
     "leader.beginning": "a checkpoint is about to begin",
     "leader.begun": "the barrier of a checkpoint is in the log",
-    "leader.reported": "all tasks have reported, nothing in flight is copied",
-    "leader.copied": "what was in flight is copied, the manifest is not written",
-    "leader.completing": "the leader is sure that it leads, the manifest is not written",
-    "leader.completed": "the manifest is there, the log does not say so yet",
-    "leader.deciding": "what becomes of a checkpoint is about to be written to the log",
-    "leader.trimming": "the leader knows what all have read in internal topics, and has deleted nothing of it",
-    "recovery.fetching": "a task is about to look for a checkpoint to start from",
-    "recovery.fetched": "a task has a checkpoint as its store, its changelog's tail is not replayed",
+    "leader.reported": "all tasks have reported, in-flight records are not copied yet",
+    "leader.copied": "in-flight records are copied, the manifest is not written",
+    "leader.completing": "the leader has confirmed its leadership, the manifest is not written",
+    "leader.completed": "the manifest is written, the log does not record the completion yet",
+    "leader.deciding": "the outcome of a checkpoint is about to be written to the log",
+    "leader.trimming": "the leader knows what all tasks have read of internal topics, nothing of it is deleted",
+    "recovery.fetching": "a task is about to look up a checkpoint to start from",
+    "recovery.fetched": "a task has a checkpoint as its store, the rest of its changelog is not replayed",
     "log.cleaning": "the embedded log is about to compact a changelog",
     "log.cleaned": "the embedded log has compacted a changelog",
-    "table.owned": "a Spark table knows its query, nothing of the batch is written",
-    "table.staged": "a batch's rows are written out of sight, nobody plans to show them",
-    "table.planned": "a batch is committed by its plan, no file is in its place",
-    "table.moved": "a file of a batch is in its place, others may not be",
-    "table.finished": "all files of a batch are in their places, what is left over is not removed",
-    "table.committed": "a batch is in its table, Spark does not know it",
-    "table.appended": "a batch is in its Delta table, Spark does not know it",
-    "topic.sent": "a batch's records are in their topic, Spark does not know it",
+    "table.owned": "a query has claimed its Spark table, nothing of the batch is written",
+    "table.staged": "the rows of a batch are staged, the commit plan is not written",
+    "table.planned": "a batch is committed by its plan, none of its files is moved into place",
+    "table.moved": "a file of a batch is moved into place, others may not be",
+    "table.finished": "all files of a batch are in place, leftovers are not removed",
+    "table.committed": "a batch is committed to its table, Spark does not know it",
+    "table.appended": "a batch is committed to its Delta table, Spark does not know it",
+    "topic.sent": "the records of a batch are in their topic, Spark does not know it",
 }
 
 
@@ -92,14 +92,14 @@ class Fault:
 
 
 armed: bool = False
-"""Whether any fault is armed: the hot loop looks at this before it calls `fault_point`."""
+"""Whether any fault is armed: the hot loop checks this before it calls `fault_point`."""
 
 _faults: dict[str, Fault] = {}
 _visits: Counter[str] = Counter()
 
 
 def parse(text: str) -> list[Fault]:
-    """Read the notation of TIDEGATE_FAULTS."""
+    """Parse the value of TIDEGATE_FAULTS."""
     faults = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         point, _, rest = part.partition(":")
@@ -114,14 +114,14 @@ def parse(text: str) -> list[Fault]:
 
 
 def arm(faults: list[Fault]) -> None:
-    """Let these happen in this process, each at its point; see `parse`."""
+    """Inject these faults in this process, each at its point; see `parse`."""
     global armed
     _faults.update({fault.point: fault for fault in faults})
     armed = bool(_faults)
 
 
 def disarm() -> None:
-    """Let nothing happen any more, and forget which points were passed."""
+    """Disarm all faults, and reset the visit counts."""
     global armed
     _faults.clear()
     _visits.clear()
@@ -129,7 +129,7 @@ def disarm() -> None:
 
 
 def fault_point(name: str) -> None:
-    """Suffer the fault that is armed here, if any."""
+    """Inject the fault that is armed at this point, if any."""
     fault = _faults.get(name)
     if fault is None:
         return
@@ -148,7 +148,7 @@ def fault_point(name: str) -> None:
 
 
 def record(what: str) -> None:
-    """Write a line to TIDEGATE_FAULTS_LOG, if there is one, so that it is there whatever happens next."""
+    """Append a line to TIDEGATE_FAULTS_LOG, if it is set, and sync it before the process may be killed."""
     path = os.environ.get("TIDEGATE_FAULTS_LOG")
     if not path:
         return

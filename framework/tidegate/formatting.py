@@ -1,4 +1,4 @@
-"""Numbers as people write them."""
+"""Formatting of numbers for log lines and tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What programs beside Tidegate read: the formats of its records and state, its embedded log, its savepoints.
+"""The interface for other programs: formats of records and state, the embedded log, savepoints.
 
-Spark's readers stand on this module alone, so that what is inside the engine can change without them. Names are loaded
-when they are used: Spark starts a Python process for each core, and most of them need little.
+The Spark connector depends on this module alone, so that the engine's internals can change independently. Names are
+loaded lazily: Spark starts a Python process per core, and most of them need few of these names.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ __getattr__ = loader(globals(), _HOMES)
 
 
 def observe(directory: Path) -> LogObserver:
-    """The embedded log in an app's directory, seen from beside its worker; not started yet."""
+    """A read-only observer of the embedded log in an app's directory; not started yet."""
     from tidegate.logs.embedded.observer import LogObserver
 
     return LogObserver(directory)
 
 
 async def load_plan(definition: AppDefinition, flags: Mapping[str, Any] | None) -> Plan:
-    """The app's plan, with its topics as they are on the log now, and of its current run."""
+    """The app's plan for its current run and the topics that exist in the log."""
     from tidegate.client.log_access import LogAccess
 
     access = LogAccess(definition, flags)
@@ -94,7 +94,7 @@ async def append_records(
     topic: str,
     records: Iterable[tuple[bytes | None, bytes | None, Headers]],
 ) -> None:
-    """Append key, value and headers to a topic, all in one transaction, through whoever owns the log."""
+    """Append records (key, value, headers) to a topic in one transaction, through the owner of the log."""
     from tidegate.client.log_access import LogAccess
     from tidegate.keys import partition_of
     from tidegate.time.clock import SystemClock

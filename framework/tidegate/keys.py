@@ -1,4 +1,4 @@
-"""Key bytes, and where a key lives: its partition on a public topic, its key group, its task on an internal one."""
+"""Key serialization and partitioning: a key's partition of a public topic, its key group, its task."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = (
 )
 
 Key = str | int | bytes
-"""What keys usually are; any value that msgspec can write as JSON works too."""
+"""The usual types of keys; any value that msgspec encodes as JSON works, too."""
 
 KEY_GROUPS: Final = 128
-"""How finely state can be divided. A fixed number, so that rescaling moves whole ranges of groups."""
+"""The granularity of rescaling, and the maximum parallelism. Fixed, so that a rescale moves whole ranges of groups."""
 
-SEED: Final = 0x9747B28C  # of Kafka's own murmur2
+SEED: Final = 0x9747B28C  # of Kafka's murmur2
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def encode_key(key: Any) -> bytes:
-    """The bytes of a key: text as UTF-8, a whole number as digits, bytes as they are, the rest as canonical JSON."""
+    """The bytes of a key: str as UTF-8, int as decimal digits, bytes unchanged, any other value as canonical JSON."""
     kind = type(key)
     if kind is str:
         return key.encode()  # type: ignore[no-any-return]
@@ -46,7 +46,7 @@ def encode_key(key: Any) -> bytes:
         raw = _canonical.encode(key)
     except (TypeError, ValueError) as error:
         raise EncodeError(f"{key!r} cannot be a key: {error}") from error
-    if raw == b"null":  # None, or a number that JSON does not have
+    if raw == b"null":  # None, NaN or an infinity
         raise EncodeError(f"{key!r} cannot be a key")
     return raw
 
@@ -72,12 +72,12 @@ def decode_key(raw: bytes, key_type: Any) -> Any:
 
 
 def key_hash(key: bytes) -> int:
-    """Kafka's own murmur2, made positive."""
+    """Kafka's murmur2 without the sign bit."""
     return murmurhash2(key, SEED) & 0x7FFFFFFF
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where Java's default partitioner puts this key."""
+    """The partition that the default partitioner of Kafka's Java client assigns."""
     return (murmurhash2(key, SEED) & 0x7FFFFFFF) % partitions
 
 
@@ -86,5 +86,5 @@ def key_group(key: bytes) -> int:
 
 
 def task_of_group(group: int, tasks: int) -> int:
-    """Internal topics divide the groups into contiguous ranges, so that a rescale moves ranges and little else."""
+    """Tasks own contiguous ranges of key groups, so that a rescale moves few and whole ranges."""
     return group * tasks // KEY_GROUPS

@@ -1,4 +1,4 @@
-"""Public names that are loaded when they are first used, so that an import costs no more than what is used of it."""
+"""Lazy loading of public names: importing a package does not import the modules behind unused names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ("loader",)
 
 
 def loader(module: dict[str, Any], homes: Mapping[str, Iterable[str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module. `module`: its globals. `homes`: which names live in which module."""
+    """The `__getattr__` of a module. `module`: its globals. `homes`: the names by their modules."""
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def load(name: str) -> Any:

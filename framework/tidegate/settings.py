@@ -1,6 +1,6 @@
-"""Everything that can be set, with its documentation and its limits. See `resolving` for which value holds.
+"""All settings, with their documentation and limits. `settings_resolution` determines their values.
 
-Each setting's environment variable is TIDEGATE_ and its name in capitals.
+The environment variable of a setting is TIDEGATE_ followed by its name in capitals.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def _setting(
     least: float | None = None,
     above: float | None = None,
 ) -> Any:
-    """`brief`: for where all are listed, a line for each; none: how the description begins. `switch`: its flag takes
-    no value, and means `on`. `least`, `above`: a value that is not so is refused."""
+    """`brief`: the text for lists with one line per setting; by default the beginning of the description. `switch`:
+    the flag takes no value and means `on`. `least`: the inclusive lower limit. `above`: the exclusive lower limit."""
     metadata = {
         "description": description,
         "brief": brief or re.split(r"[.;:](?=\s|$)", description.replace("`", ""))[0],
@@ -45,23 +45,23 @@ def _setting(
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSettings:
-    """How a Kafka broker is reached and used. The embedded log needs none of it."""
+    """Connections to a Kafka broker, and their use. The embedded log uses none of these."""
 
     kafka_tls: Literal["off", "on"] = _setting(
         "off",
-        "`on`: connections to the brokers are encrypted, and the brokers' certificates checked.",
-        brief="on: encrypt, and check the brokers' certificates",
+        "`on`: encrypt connections to the brokers, and verify the brokers' certificates.",
+        brief="on: encrypt, and verify the brokers' certificates",
         section="kafka",
     )
     kafka_tls_ca: str = _setting(
         "",
-        "A PEM file with the authorities that may sign the brokers' certificates; none: those of the system.",
-        brief="PEM file: who may sign the brokers' certificates",
+        "A PEM file with the certificate authorities of the brokers; none: those of the system.",
+        brief="PEM file: the brokers' certificate authorities",
         section="kafka",
     )
     kafka_tls_cert: str = _setting(
         "",
-        "A PEM file with this client's certificate, if the brokers ask for one.",
+        "A PEM file with this client's certificate, if the brokers require one.",
         brief="PEM file: this client's certificate",
         section="kafka",
     )
@@ -78,29 +78,29 @@ class KafkaSettings:
         brief="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
         section="kafka",
     )
-    kafka_sasl_username: str = _setting("", "Who logs in.", section="kafka")
+    kafka_sasl_username: str = _setting("", "The user name.", section="kafka")
     kafka_sasl_password: str = _setting("", "The password.", section="kafka", secret=True)
     kafka_client_id: str = _setting(
-        "tidegate", "How connections introduce themselves; it shows in the brokers' logs and quotas.", section="kafka"
+        "tidegate", "The client id of connections; it appears in the brokers' logs and quotas.", section="kafka"
     )
     kafka_compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = _setting(
         "zstd",
-        "How batches are compressed: `none`, `gzip`, `snappy`, `lz4` or `zstd`. Any is read, whatever is written. "
+        "The compression of written batches: `none`, `gzip`, `snappy`, `lz4` or `zstd`. All of them can be read. "
         "Measured on small JSON records: `zstd` to a fifth at 245 MB/s, `snappy` to a third at 585, `lz4` at 38.",
         brief="none, gzip, snappy, lz4 or zstd",
         section="kafka",
     )
     kafka_replication: int = _setting(
         -1,
-        "How many brokers keep a copy of each topic that is created; -1: what the brokers say.",
-        brief="Copies of each topic that is created; -1: as the brokers say",
+        "The replication factor of created topics; -1: the brokers' default.",
+        brief="Replication factor of created topics; -1: the brokers' default",
         section="kafka",
         least=-1,
     )
     kafka_max_request_bytes: int = _setting(
         1 << 20,
-        "The largest batch that is sent, and so the largest record. Public topics must allow it (max.message.bytes).",
-        brief="The largest batch, and so the largest record",
+        "The largest batch that is sent, and thus the largest record. Public topics must allow it (max.message.bytes).",
+        brief="The largest batch, and thus the largest record",
         section="kafka",
         least=10_000,
     )
@@ -113,69 +113,69 @@ class KafkaSettings:
     )
     kafka_request_timeout: float = _setting(
         30.0,
-        "How long to wait for the answer to one request before it is sent again, in seconds.",
-        brief="Seconds before a request is sent again",
+        "How long to wait for the response to a request before it is retried, in seconds.",
+        brief="Seconds before a request is retried",
         section="kafka",
         above=0,
     )
     kafka_transaction_timeout: float = _setting(
         60.0,
-        "How long a commit waits for brokers that do not answer, in seconds; then the brokers abort it.",
+        "How long a commit waits for brokers that do not respond, in seconds; then the brokers abort it.",
         brief="Seconds that a commit waits for the brokers",
         section="kafka",
         least=1,
     )
     kafka_session_timeout: float = _setting(
         10.0,
-        "After this many seconds without a sign of a worker, its tasks go to others.",
-        brief="Seconds without a sign before tasks go to others",
+        "After this many seconds without a heartbeat of a worker, its tasks are reassigned.",
+        brief="Seconds without a heartbeat before tasks are reassigned",
         section="kafka",
         least=1,
     )
     kafka_instance: str = _setting(
         "",
-        "A name for this worker that lasts over restarts, such as a pod's: its tasks then wait for it for the session "
-        "timeout, also when it stops in order. Each worker needs another one, which its processes number; none: tasks "
-        "move at once.",
-        brief="A name for this worker that lasts over restarts",
+        "A static name of this worker (`group.instance.id`), such as its pod's: during a restart its tasks stay "
+        "assigned for the session timeout, even after an orderly stop. Each worker needs a unique name; its processes "
+        "append a number. None: tasks are reassigned at once.",
+        brief="A static name of this worker that survives restarts",
         section="kafka",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiSettings:
-    """What a worker answers over HTTP, to whom, and how much at a time."""
+    """The HTTP API of a worker: address, access and limits."""
 
     api: str = _setting(
         "127.0.0.1:8000",
-        "HOST:PORT of the HTTP API and the dashboard; `off`: there is none. If nothing is said and the port is taken, "
-        "the next free one is used. Another host than this machine's loopback needs tokens, or `api_insecure`.",
+        "HOST:PORT of the HTTP API and the dashboard; `off`: none. If the setting is not given and the port is taken, "
+        "the next free port is used. A host other than the loopback interface needs tokens, or `api_insecure`.",
         brief="Address of the HTTP API and dashboard; off: none",
         section="api",
     )
     advertise: str = _setting(
         "",
-        "HOST:PORT under which other workers reach this one's API; none: `api`, or this machine's name if that says "
-        "all interfaces. Of several processes each takes the next port.",
-        brief="Where other workers reach this one's API",
+        "HOST:PORT at which other workers reach this worker's API; none: `api`, or this machine's name if `api` is all "
+        "interfaces. Each further process of a worker takes the next port.",
+        brief="Address at which other workers reach this API",
         section="api",
     )
     api_insecure: Literal["off", "on"] = _setting(
         "off",
-        "`on`: serve other machines without tokens. Whoever reaches the port may read and send.",
+        "`on`: serve other machines without tokens. Every client that reaches the port may read and send.",
         brief="on: serve other machines without tokens",
         section="api",
     )
     api_tokens: str = _setting(
         "",
-        "Who may do what: `TOKEN SCOPE SCOPE`, and more of these after a semicolon or on the next line. Scopes are "
+        "Access tokens and their scopes: `TOKEN SCOPE SCOPE`, separated by semicolons or line breaks. Scopes are "
         "`state:read:SERVICE`, `actor:send:SERVICE`, `topic:send:TOPIC` (or `*` for all of a kind) and `ops`.",
         section="api",
         secret=True,
     )
     api_tokens_file: str = _setting(
         "",
-        "A file with tokens and their scopes, one TOKEN SCOPE SCOPE... a line; `#` begins a remark.",
+        "A file with access tokens and their scopes, one `TOKEN SCOPE SCOPE...` per line; `#` begins a comment.",
         brief="A file of tokens and their scopes",
         section="api",
     )
@@ -187,22 +187,24 @@ class ApiSettings:
         secret=True,
     )
     api_jwt_key_file: str = _setting(
-        "", "A file with the key that web tokens are signed with: a secret, or a public key in PEM.", section="api"
+        "", "A file with the key that web tokens are verified with: a secret, or a public key in PEM.", section="api"
     )
     api_jwt_audience: str = _setting(
-        "", "What a web token's `aud` must contain; none: it is not looked at.", section="api"
+        "", "The audience that a web token's `aud` must contain; none: not checked.", section="api"
     )
-    api_jwt_issuer: str = _setting("", "What a web token's `iss` must be; none: it is not looked at.", section="api")
+    api_jwt_issuer: str = _setting(
+        "", "The issuer that a web token's `iss` must name; none: not checked.", section="api"
+    )
     api_peer_token: str = _setting(
         "",
-        "What workers show each other when they forward requests; the same for all of an app. None: they pass on the "
-        "client's own token.",
+        "The token with which workers forward requests to each other; the same for all workers of an app. None: they "
+        "forward the client's own token.",
         section="api",
         secret=True,
     )
     api_tls_cert: str = _setting(
         "",
-        "A PEM file with the API's certificate: then it speaks HTTPS only.",
+        "A PEM file with the API's certificate; the API is then served over HTTPS only.",
         brief="PEM file: the API's certificate",
         section="api",
     )
@@ -211,43 +213,41 @@ class ApiSettings:
     )
     api_tls_ca: str = _setting(
         "",
-        "A PEM file with the authorities that sign the workers' certificates; none: those of the system.",
-        brief="PEM file: who signs the workers' certificates",
+        "A PEM file with the certificate authorities of the workers; none: those of the system.",
+        brief="PEM file: the workers' certificate authorities",
         section="api",
     )
     api_cors: str = _setting(
         "",
-        "Origins whose pages may use the API from browsers, with commas between them; none: no other.",
-        brief="Origins whose pages may use the API, with commas between them",
+        "Comma-separated origins whose pages may use the API from browsers (CORS); none: no other origin.",
+        brief="Comma-separated origins whose pages may use the API",
         section="api",
     )
-    api_page: int = _setting(1000, "The largest page, and the largest batch.", section="api", least=1)
+    api_page: int = _setting(1000, "The maximum size of a page, and of a batch.", section="api", least=1)
     api_max_bytes: int = _setting(
         4 << 20,
-        "The largest body of a request, and of an answer, in bytes.",
-        brief="The largest body of a request, and of an answer",
+        "The maximum body of a request, and of a response, in bytes.",
+        brief="The maximum body of a request, and of a response",
         section="api",
         least=10_000,
     )
     api_timeout: float = _setting(
         10.0,
-        "How long a request may take, in seconds; also how long one waits for `min_position`.",
-        brief="Seconds that a request may take",
+        "The timeout of a request, in seconds, including the wait for `min_position`.",
+        brief="Timeout of a request, in seconds",
         section="api",
         above=0,
     )
     api_concurrency: int = _setting(
-        128, "How many requests are answered at the same time; more get 429.", section="api", least=1
+        128, "How many requests are processed concurrently; further ones get 429.", section="api", least=1
     )
-    api_scans: int = _setting(8, "How many of these may be scans and batches.", section="api", least=1)
-    api_watchers: int = _setting(
-        200, "How many streams of changes may be open at the same time.", section="api", least=0
-    )
+    api_scans: int = _setting(8, "How many of them may be scans and batches.", section="api", least=1)
+    api_watchers: int = _setting(200, "How many change streams may be open concurrently.", section="api", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(ApiSettings, KafkaSettings):
-    """How an app runs. None of it changes what its services compute."""
+    """All settings of an app. None of them changes what its services compute."""
 
     broker: str = _setting(
         "embedded://",
@@ -258,15 +258,15 @@ class Settings(ApiSettings, KafkaSettings):
     )
     data: Path = _setting(  # noqa: RUF009  a path cannot change in place
         Path(".tidegate"),
-        "The directory for the embedded log and the local stores; each app has its own below it.",
-        brief="Where the embedded log and the local stores are",
+        "The directory of the embedded log and the local stores; each app has its own subdirectory.",
+        brief="Directory of the embedded log and the local stores",
         section="log",
     )
-    partitions: int = _setting(4, "How many partitions a topic gets that does not say.", section="log", least=1)
+    partitions: int = _setting(4, "The number of partitions of topics that do not declare it.", section="log", least=1)
     retention_hours: float = _setting(
         168.0,
-        "How long topics keep records, unless they say otherwise; 0 keeps them for ever.",
-        brief="Hours that topics keep records; 0: for ever",
+        "How long topics that declare no retention keep records, in hours; 0: forever.",
+        brief="Hours that topics keep records; 0: forever",
         section="log",
         least=0,
     )
@@ -277,8 +277,8 @@ class Settings(ApiSettings, KafkaSettings):
     )
     cache_entries: int = _setting(
         200_000,
-        "How many decoded values a worker keeps in memory, over all its tasks, besides those being committed.",
-        brief="Decoded values that are kept in memory, over all tasks",
+        "How many decoded values a worker caches over all its tasks, besides those being committed.",
+        brief="Decoded values that are cached, over all tasks",
         section="state",
         least=1000,
     )
@@ -291,35 +291,35 @@ class Settings(ApiSettings, KafkaSettings):
     )
     flush_seconds: float = _setting(
         10.0,
-        "How often stores are written to disk, which bounds what a start after a crash must replay.",
-        brief="Seconds between writes of the stores to disk",
+        "Seconds between flushes of the stores to disk, which bounds what recovery from a crash must replay.",
+        brief="Seconds between flushes of the stores to disk",
         section="state",
         above=0,
     )
     allow_dropped: Literal["off", "on"] = _setting(
         "off",
-        "`on`: remove what states hold that the code no longer declares. Otherwise a worker does not start over such.",
-        brief="Remove what states hold that the code no longer declares",
+        "`on`: delete stored state that the code no longer declares. Otherwise a worker with such state does not start.",
+        brief="Delete stored state that the code no longer declares",
         section="state",
         switch=True,
     )
     commit_interval: float = _setting(
         0.2,
-        "Seconds between the commits of a task: how long results wait before others see them.",
+        "Seconds between the commits of a task: the delay until results are visible to others.",
         section="engine",
         above=0,
     )
     commit_changes: int = _setting(
         25_000,
-        "A task also commits as soon as it holds this many changes or outputs.",
+        "A task also commits as soon as it has this many uncommitted changes or outputs.",
         brief="Changes or outputs after which a task commits at once",
         section="engine",
         least=1,
     )
     slice_ms: float = _setting(
         2.0,
-        "How long handlers run before the event loop gets its turn, in ms.",
-        brief="Milliseconds of handlers before the loop has its turn",
+        "How long handlers run before they yield to the event loop, in ms.",
+        brief="Milliseconds that handlers run before they yield",
         section="engine",
         above=0,
     )
@@ -332,66 +332,66 @@ class Settings(ApiSettings, KafkaSettings):
     )
     progress_interval: float = _setting(
         1.0,
-        "Seconds between a task's messages about event time to the services that read its output.",
-        brief="Seconds between a task's messages about event time",
+        "Seconds between the watermarks that a task publishes to the services that read its output.",
+        brief="Seconds between a task's published watermarks",
         section="engine",
         above=0,
     )
     stall_seconds: float = _setting(
         30.0,
-        "How long an input may stand still, though the log has more of it, before it is read anew.",
-        brief="Seconds before an input that stands still is read anew",
+        "How long an input may make no progress while the log has more records, before its reader is restarted.",
+        brief="Seconds without progress before an input's reader is restarted",
         section="engine",
         above=0,
     )
     checkpoint_interval: float = _setting(
         0.0,
-        "Seconds between checkpoints; 0: only when they are asked for.",
-        brief="Seconds between checkpoints; 0: only when asked for",
+        "Seconds between checkpoints; 0: only on request.",
+        brief="Seconds between checkpoints; 0: only on request",
         section="checkpoints",
         least=0,
     )
     checkpoint_storage: str = _setting(
         "",
-        "Where checkpoints and savepoints are kept: a path, `file://PATH`, `s3://BUCKET/PATH`, or what else fsspec "
-        "knows; each app has its own folder there. Empty: under `data`. Workers on several machines need one that all "
-        "of them reach.",
-        brief="Where checkpoints and savepoints are kept: a path or a URL",
+        "Where checkpoints and savepoints are stored: a path, `file://PATH`, `s3://BUCKET/PATH`, or any other URL that "
+        "fsspec supports; each app has its own folder there. Empty: under `data`. Workers on several machines need a "
+        "shared one.",
+        brief="Where checkpoints and savepoints are stored: a path or a URL",
         section="checkpoints",
     )
     checkpoint_keep: int = _setting(
         3,
-        "How many complete checkpoints are kept. Savepoints stay until somebody deletes them.",
+        "How many complete checkpoints are kept. Savepoints are kept until they are deleted by a command.",
         section="checkpoints",
         least=1,
     )
     checkpoint_timeout: float = _setting(
         300.0,
-        "After so many seconds a checkpoint that is not complete is given up.",
-        brief="Seconds before one that is not complete is given up",
+        "Seconds after which an incomplete checkpoint is aborted.",
+        brief="Seconds before an incomplete checkpoint is aborted",
         section="checkpoints",
         above=0,
     )
     processes: int = _setting(
         1,
-        "How many processes a worker starts, each with a share of the tasks and with caches of its own. More than one "
-        "needs a broker.",
-        brief="Processes that share the tasks; more need a broker",
+        "The number of processes of a worker, each with a share of the tasks and its own caches. More than one needs a "
+        "broker.",
+        brief="Processes that share the tasks; more than one needs a broker",
         section="worker",
         least=1,
     )
     drain_seconds: float = _setting(
         5.0,
-        "How long a worker that stops waits for handlers that are under way, in seconds.",
-        brief="Seconds that a worker that stops waits for handlers",
+        "How long a stopping worker waits for running handlers, in seconds.",
+        brief="Seconds that a stopping worker waits for handlers",
         section="worker",
         least=0,
     )
     tables: str = _setting(
         "",
-        "Where Spark jobs keep tables and their checkpoints, each app its own below it: a directory, or a URL that "
-        "Spark can write to; none: beside the app's data.",
-        brief="Where Spark jobs keep tables and their checkpoints",
+        "Where Spark jobs store tables and their checkpoints: a directory, or a URL that Spark can write to; each app "
+        "has its own folder there. None: beside the app's data.",
+        brief="Where Spark jobs store tables and their checkpoints",
         section="spark",
     )
     spark_master: str = _setting(
@@ -402,7 +402,7 @@ class Settings(ApiSettings, KafkaSettings):
     )
     metrics: str = _setting(
         "",
-        "HOST:PORT at which the worker answers with Prometheus metrics; empty: nowhere. Of several processes each "
+        "HOST:PORT at which the worker serves Prometheus metrics; empty: not served. Each further process of a worker "
         "takes the next port.",
         brief="Address of Prometheus metrics",
         section="worker",

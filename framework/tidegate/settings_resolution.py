@@ -1,6 +1,6 @@
-"""Which value of each setting holds, and whether it is possible. The one place that reads the environment.
+"""Resolves and validates the value of each setting. This is the only module that reads the environment.
 
-A flag on the command line wins over the environment, which wins over `App(...)`, which wins over the default.
+A command-line flag takes precedence over the environment, then `App(...)`, then the default.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _FIELDS: Final = {item.name: item for item in dataclasses.fields(Settings)}
 
 @dataclass(frozen=True)
 class Resolved:
-    """The settings that hold, and where each came from."""
+    """The effective settings, and the source of each."""
 
     settings: Settings
     sources: Mapping[str, Source]
     ignored: tuple[str, ...] = ()
-    """A sentence for each variable of the environment that looks like a setting's and is none."""
+    """A warning for each environment variable that looks like a setting but is none."""
 
 
 def resolve(
     app: Mapping[str, Any], flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
 ) -> Resolved:
-    """Find the value of each setting. SettingsError names what is unknown or impossible."""
+    """Resolve each setting. SettingsError: a setting is unknown, or its value is invalid."""
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
@@ -64,14 +64,14 @@ def _find(
     return None, "default"
 
 
-_ELSEWHERE: Final = re.compile(
+_NOT_SETTINGS: Final = re.compile(
     r"TIDEGATE_(APP|ALLOW_ROOT|DEBUG|FAULTS|FAULTS_LOG|SEED|TEST_\w+)=.*"
-    # Of services that are called tidegate or tidegate-workers, Kubernetes tells every pod.
+    # Kubernetes sets these in every pod for services that are called tidegate or tidegate-workers.
     r"|TIDEGATE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=.*"
     r"|TIDEGATE_(\w+_)?PORT=\w+://.*",
     re.DOTALL,
 )
-"""What is no setting, and has its meaning: for the image's entrypoint, the command line, tests, Kubernetes."""
+"""Known variables that are not settings: of the image's entrypoint, the command line, tests, Kubernetes."""
 
 
 def _ignored(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -80,21 +80,21 @@ def _ignored(environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         _no_setting(name, known)
         for name, value in given
-        if name not in known and not _ELSEWHERE.fullmatch(f"{name}={value}")
+        if name not in known and not _NOT_SETTINGS.fullmatch(f"{name}={value}")
     )
 
 
 def _no_setting(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-    advice = f"did you mean {close[0]}?" if close else "'tidegate config' shows all there are."
-    return f"the environment variable {name} is no setting, and is ignored: {advice}"
+    advice = f"did you mean {close[0]}?" if close else "'tidegate config' lists all settings."
+    return f"the environment variable {name} is not a setting and is ignored: {advice}"
 
 
 _KINDS: Mapping[type, str] = {str: "text", int: "a whole number", float: "a number", Path: "a path"}
 
 
 def _parse(name: str, value: Any, default: Any, source: Source) -> Any:
-    """Turn text into the type of the default."""
+    """Convert text to the type of the default."""
     wanted: Any = Path if isinstance(default, Path) else type(default)
     try:
         if isinstance(value, wanted) and not isinstance(value, bool):
@@ -123,7 +123,7 @@ _BROKER = re.compile(rf"embedded://.*|kafka://{_ADDRESS}(,{_ADDRESS})*")
 
 @cache
 def _choices() -> Mapping[str, tuple[str, ...]]:
-    """What each setting may be; empty: anything of its type."""
+    """The allowed values of each setting; empty: any value of its type."""
     types = get_type_hints(Settings)
     return {name: get_args(type_) if get_origin(type_) is Literal else () for name, type_ in types.items()}
 
@@ -134,7 +134,7 @@ def _check(values: Mapping[str, Any], sources: Mapping[str, Source]) -> None:
 
     for name, item in _FIELDS.items():
         least, above, choices = item.metadata["least"], item.metadata["above"], _choices()[name]
-        if least is not None and not values[name] >= least:  # not a number is refused, too
+        if least is not None and not values[name] >= least:  # written so that NaN is rejected, too
             raise refuse(name, f"must be at least {least:g}")
         if above is not None and not values[name] > above:
             raise refuse(name, f"must be more than {above:g}")

@@ -1,4 +1,4 @@
-"""What types are made of, so that it can be told how their values are written, and whether they can change in place."""
+"""Introspection of types: their component types, whether their values are immutable, whether they have a schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNFIT_KEYS: Final = (
     inspect.FrozenSetType,
     inspect.CustomType,
 )
-"""What cannot be a key of an object in JSON."""
+"""Types that cannot be keys of a JSON object."""
 
 _FIXED: Final = (
     inspect.NoneType,
@@ -45,15 +45,15 @@ _FIXED: Final = (
     inspect.NamedTupleType,
     inspect.UnionType,
 )
-"""What nobody can change in place."""
+"""Types whose values are immutable."""
 
 
 def nodes_of(type_: Any) -> list[inspect.Type]:
-    """Every type that a value of this type can hold, itself first. Raises what msgspec raises for one that it does
-    not know."""
+    """Every type that a value of this type can contain, itself first. Raises what msgspec raises for an unsupported
+    type."""
     root = inspect.type_info(type_)
     found, seen = [root], {id(root)}
-    for node in found:  # grows as it goes; a type that refers to itself is met once
+    for node in found:  # the list grows while it is iterated; a recursive type is visited once
         for child in _children(node):
             if id(child) not in seen:
                 seen.add(id(child))
@@ -73,7 +73,7 @@ def _children(node: Any) -> Iterator[inspect.Type]:
 
 
 def is_fixed(node: inspect.Type) -> bool:
-    """Nobody can change a value of this type in place, apart from what it holds."""
+    """Whether a value of this type is shallowly immutable."""
     if isinstance(node, inspect.StructType):
         return bool(node.cls.__struct_config__.frozen)
     if isinstance(node, inspect.DataclassType):
@@ -100,7 +100,7 @@ def takes_none(type_: Any) -> bool:
 
 
 def classes_in(type_: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """The classes that a type is made of: itself, the arguments of generics, the fields of what pydantic can walk."""
+    """The classes in a type: itself, the arguments of generics, the field types of dataclasses and the like."""
     seen = set() if seen is None else seen
     if id(type_) in seen:
         return
@@ -115,6 +115,6 @@ def classes_in(type_: Any, seen: set[int] | None = None) -> Iterator[Any]:
         try:
             hints = get_type_hints(cls, include_extras=True)
         except (NameError, TypeError):
-            return  # the library that reads this class gives the better message
+            return  # the library that decodes this class raises the better error
         for hint in hints.values():
             yield from classes_in(hint, seen)

@@ -330,7 +330,7 @@ def test_a_decode_error_does_not_show_the_data() -> None:
         (Click, Click("x", Stranger()), "Stranger cannot be read back"),
         (dict, {1: 2}, "key must be str"),
         (dict, {"at": datetime(2024, 1, 1, tzinfo=UTC)}, "not JSON serializable: datetime"),
-        (Any, Like("a", 1.0), "not JSON serializable: .*Like. Without a declared type"),
+        (Any, Like("a", 1.0), "not JSON serializable: .*Like. A value without a declared type"),
         (Any, Stranger(), "not JSON serializable: .*Stranger"),
         (Any, 2**64, "64-bit"),
         (list[Like], [Stranger()], "Stranger is unsupported"),
@@ -350,7 +350,7 @@ def test_a_value_that_would_not_come_back_is_refused(type_: Any, value: Any, exp
         (Callable[[int], int], "cannot be read back"),
         ("a string", "not supported"),
         (dict[tuple[int, int], int], "keys of a dict must be text or numbers"),
-        (msgspec.defstruct("Mixed", [("person", Person)]), "pydantic model Person can be held by dataclasses"),
+        (msgspec.defstruct("Mixed", [("person", Person)]), "pydantic model Person can be a part of dataclasses"),
         (dict[str, Person | Stranger], "Stranger"),
     ],
 )

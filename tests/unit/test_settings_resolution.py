@@ -33,8 +33,8 @@ def test_an_empty_variable_says_nothing() -> None:
         ("TIDEGATE_COMIT_INTERVAL", "did you mean TIDEGATE_COMMIT_INTERVAL?"),
         ("TIDEGATE_PARTITION", "did you mean TIDEGATE_PARTITIONS?"),
         ("TIDEGATE_CHECKPOINTS_INTERVAL", "did you mean TIDEGATE_CHECKPOINT_INTERVAL?"),
-        ("TIDEGATE_API_PORT", "is no setting"),
-        ("TIDEGATE_WINTER", "'tidegate config' shows all there are"),
+        ("TIDEGATE_API_PORT", "is not a setting"),
+        ("TIDEGATE_WINTER", "'tidegate config' lists all settings"),
     ],
 )
 def test_a_variable_that_is_no_setting_is_told(name: str, advice: str) -> None:
@@ -42,7 +42,7 @@ def test_a_variable_that_is_no_setting_is_told(name: str, advice: str) -> None:
 
     (sentence,) = resolve({}, {}, environment).ignored
 
-    assert f"variable {name} is no setting" in sentence
+    assert f"variable {name} is not a setting" in sentence
     assert advice in sentence
 
 

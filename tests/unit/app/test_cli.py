@@ -124,7 +124,7 @@ def test_config_tells_of_a_variable_that_is_no_setting(
     printed = capsys.readouterr()
     assert json.loads(printed.out)["commit_interval"]["source"] == "default"
     assert printed.err == (
-        "Warning: the environment variable TIDEGATE_COMIT_INTERVAL is no setting, and is ignored: "
+        "Warning: the environment variable TIDEGATE_COMIT_INTERVAL is not a setting and is ignored: "
         "did you mean TIDEGATE_COMMIT_INTERVAL?\n"
     )
 
