@@ -27,8 +27,9 @@ from tidegate import App
 app = App("hello", commit_interval=0.5)
 ```
 
-`tidegate config hello.py` shows the effective values and their sources. A `TIDEGATE_` variable that is not a setting, such as a
-misspelt one, is reported there and when a worker starts. None of the settings changes what services compute.
+`tidegate config hello.py` shows the effective values and their sources. A `TIDEGATE_` variable that is not a
+setting, such as a misspelt one, is reported there and when a worker starts. None of the settings changes what services
+compute.
 
 This page is generated from the settings by `make docs`.
 """

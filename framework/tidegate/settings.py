@@ -298,7 +298,7 @@ class Settings(ApiSettings, KafkaSettings):
     )
     allow_dropped: Literal["off", "on"] = _setting(
         "off",
-        "`on`: delete stored state that the code no longer declares. Otherwise a worker with such state does not start.",
+        "`on`: delete stored state that the code no longer declares. Otherwise a worker refuses to start with it.",
         brief="Delete stored state that the code no longer declares",
         section="state",
         switch=True,
