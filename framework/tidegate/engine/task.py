@@ -88,7 +88,7 @@ class Task:
         self._clock, self._settings = environment.clock, environment.settings
         self.time = new_time(plan)
         self.inputs: dict[TopicPartition, Input] = {
-            source: Input(spec, source, self._clock, self.time.outside.get(source)) for spec, source in plan.inputs
+            source: Input(spec, source, self._clock, self.time) for spec, source in plan.inputs
         }
         self._outputs = outputs_by_name(plan.definition, plan.number, environment.log.max_record_bytes)
         self._emitted = Emissions()
@@ -174,7 +174,7 @@ class Task:
             self._new_context, self._environment.wake,
         )  # fmt: skip
         self.dispatcher = Dispatcher(
-            self.definition, order, agenda, self.handling, self.time, self._clock, self._new_prefetch(space)
+            self.definition, order, agenda, self.handling, self.time, self._new_prefetch(space)
         )
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
         self.epochs = EpochAlignment(

@@ -81,6 +81,7 @@ class TaskContext(Context):
         "journal",
         "lent",
         "letter",
+        "loops",
         "mail",
         "mark",
         "mutable",
@@ -131,6 +132,8 @@ class TaskContext(Context):
         self.bound: Bound = definition.bind(self._objects, opened)
         self.lent = self._lendable()
         """What handlers get instead of their state, if that is a plain value and all that their service has."""
+        self.loops: dict[Any, Any] = {}
+        """The hot loops over this context, for the operator of records."""
         self.private: dict[Cells, PrivateCells] | None = None
         self._parted_in = stamp.headers
         # The current record.

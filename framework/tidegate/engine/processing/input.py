@@ -11,7 +11,8 @@ from tidegate.functions.definition import InputSpec
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.logs.records import only
 from tidegate.time.clock import MIN_TIME, Clock
-from tidegate.time.combined_watermark import OutsideChannel
+from tidegate.time.combined_watermark import CombinedWatermark
+from tidegate.time.watermark_assigner import WatermarkAssigner
 
 __all__ = ("Chunk", "Input")
 
@@ -31,7 +32,7 @@ class Chunk:
         """The task must be in this one, or a later one, before it handles any of them."""
         self.index = 0
         self.mark = MIN_TIME
-        """Of the record that is being handled: the watermark that its channel's generator gave for it."""
+        """The watermark that a generator has given for the record that is being handled."""
 
     @property
     def index(self) -> int:
@@ -56,16 +57,17 @@ class Chunk:
 
 
 class Input:
-    def __init__(self, spec: InputSpec, source: TopicPartition, clock: Clock, channel: OutsideChannel | None) -> None:
-        topic = spec.topic
-        self.topic, self.handler, self.source, self.channel = topic, spec.handler, source, channel
+    def __init__(self, spec: InputSpec, source: TopicPartition, clock: Clock, combined: CombinedWatermark) -> None:
+        """`combined`: the watermark of the task."""
+        topic, channel = spec.topic, combined.outside.get(source)
+        self.topic, self.handler, self.source = topic, spec.handler, source
+        self.time = WatermarkAssigner(topic.time, channel, clock, combined)
         self.outside = channel is not None or topic.carried
         """No task of this run writes it."""
         self.own = topic.internal or topic.carried
         """Made for this run alone: there is nothing of other runs in it."""
         self.codec = topic.codec
         self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
-        self.extract = topic.time.extractor(clock, outside=channel is not None)
         self.position = 0
         """Everything below was taken up."""
         self.unfinished: dict[int, None] = {}

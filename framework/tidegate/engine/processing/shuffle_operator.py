@@ -17,15 +17,18 @@ from typing import Any, Final
 
 from tidegate.codecs import encode_error
 from tidegate.engine.processing.context import ORIGIN_HEADER, TaskContext, own_headers
+from tidegate.engine.processing.coroutine_driver import CoroutineDriver
 from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.invocation import Invoker
+from tidegate.engine.processing.operator import Pause
 from tidegate.engine.processing.output import Output
+from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.topology.shuffle import ShuffleHandler
 from tidegate.errors import DataError, MissingKeyError, ShuffleStepError
 from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, LogRecord
 from tidegate.logs.records import check_size
-from tidegate.time.combined_watermark import CombinedWatermark, OutsideChannel
+from tidegate.time.combined_watermark import CombinedWatermark
 
 __all__ = ("ShuffleOperator",)
 
@@ -38,8 +41,8 @@ Combine = Callable[[Any, Any], Any]
 class ShuffleOperator:
     """Sends the records of a task's inputs to the topic behind."""
 
-    def __init__(self, time: CombinedWatermark, invoker: Invoker, time_moved: Callable[[], None]) -> None:
-        self._time, self._invoker, self._time_moved = time, invoker, time_moved
+    def __init__(self, time: CombinedWatermark, invoker: Invoker, run_queue: RunQueue) -> None:
+        self._time, self._invoker, self._run_queue = time, invoker, run_queue
         self._partials: dict[Combine, dict[bytes, tuple[Any, int]]] = {}
         """Per function that combines: what each key has since the last commit, and the latest of its times."""
 
@@ -48,27 +51,27 @@ class ShuffleOperator:
         """Records that the next commit is to send."""
         return sum(map(len, self._partials.values()))
 
-    def run(self, handler: ShuffleHandler, context: TaskContext, chunk: Chunk, deadline: float) -> bool | None:
-        """Send the chunk's records on. True: the time is up."""
-        input_, channel = chunk.input, chunk.input.channel
-        decoding = handler.reads_values or input_.extract is not None or (channel is not None and channel.bound is None)
+    def run(self, driver: CoroutineDriver, context: TaskContext, chunk: Chunk, deadline: float) -> Pause:
+        """Send the chunk's records on."""
+        input_, assigner, handler = chunk.input, chunk.input.time, chunk.input.handler
+        assert isinstance(handler, ShuffleHandler)  # noqa: S101  the dispatcher has chosen by it
+        decoding = handler.reads_values or assigner.extract is not None or assigner.generator is not None
         rest = [*chunk.records[chunk.index : chunk.index + _STRETCH]]
         for number, record in enumerate(chunk.follow(rest, chunk.index + len(rest)), 1):
             try:
                 value = input_.decode(record.value) if decoding else None  # type: ignore[arg-type]
-                timestamp = record.timestamp if input_.extract is None else input_.extract(value)
-                mark = None if channel is None else _mark(channel, timestamp, value)
+                timestamp = assigner.timestamp(value, record.timestamp)
+                watermark = assigner.watermark(timestamp, value)
                 context.begin(b"", timestamp, record, input_.source, timestamp <= self._time.watermark)
                 self._place(handler, context, input_, record, value, timestamp)
             except Exception as error:
                 self._invoker.unreadable(context, input_, record, error)
                 continue
-            if mark is not None and channel is not None and mark > channel.watermark:
-                channel.watermark = mark
-                self._time_moved()
+            if assigner.raises(watermark):
+                self._run_queue.time_moved()
             if number % 16 == 0 and perf_counter() >= deadline:
-                return True
-        return None
+                return Pause.TIME_UP
+        return Pause.CONTINUE
 
     def _place(
         self,
@@ -118,11 +121,6 @@ class ShuffleOperator:
         partials, self._partials = self._partials, {}
         for key, (value, timestamp) in ((key, partial) for keys in partials.values() for key, partial in keys.items()):
             _emit(context, output, key, _encode(output, value), timestamp, headers)
-
-
-def _mark(channel: OutsideChannel, timestamp: int, value: Any) -> int:
-    """The watermark that this record gives its channel."""
-    return int(channel.generator.observe(timestamp, value)) if channel.bound is None else timestamp - channel.bound - 1
 
 
 def _output(context: TaskContext) -> Output:
