@@ -79,7 +79,7 @@ def test_a_worker_that_hears_of_another_run_stops_and_says_so() -> None:
     app, *_ = words_app()
     with AppHarness(app) as harness:
         harness.run(begin_run(harness, Run(id="2", savepoint="monday")))
-        with pytest.raises(RunOverError, match=r"run 1 of 'app'.*run 2, which was restored from monday"):
+        with pytest.raises(RunOverError, match=r"run 1 of 'app'.*current run is 2, which was restored from monday"):
             harness.settle()
 
 
