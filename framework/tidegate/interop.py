@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidegate.logs.kafka.connection.options import addresses_of
     from tidegate.state.declaration import StateDeclaration
     from tidegate.state.layout import EXPIRY, group_range, keyed_prefix, parse_tail
+    from tidegate.state.map_keys import map_keys, plain_subkey
 
 _HOMES = {
     "tidegate.checkpoints.storage.writer": ("entry_writer", "schemas_of", "write_manifest", "write_task"),
@@ -39,6 +40,7 @@ _HOMES = {
     "tidegate.directories": ("data_directory", "on_kafka"),
     "tidegate.state.declaration": ("StateDeclaration",),
     "tidegate.state.layout": ("EXPIRY", "group_range", "keyed_prefix", "parse_tail"),
+    "tidegate.state.map_keys": ("map_keys", "plain_subkey"),
 }
 
 __all__ = (
@@ -57,11 +59,13 @@ __all__ = (
     "group_range",
     "keyed_prefix",
     "load_plan",
+    "map_keys",
     "observe",
     "on_kafka",
     "open_uri",
     "parse_tail",
     "partition_of",
+    "plain_subkey",
     "schemas_of",
     "write_manifest",
     "write_task",

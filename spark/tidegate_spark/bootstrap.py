@@ -27,6 +27,7 @@ from tidegate.interop import (
     encode_key,
     entry_writer,
     load_plan,
+    map_keys,
     partition_of,
     schemas_of,
     write_manifest,
@@ -124,13 +125,14 @@ def _expiry(frame: DataFrame, declared: StateDeclaration, now: int) -> Column:
 def _encoder(declared: StateDeclaration, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Runs in Spark's Python processes, so it holds types and no codecs."""
     name, kind, value_type, ttl = declared.name, declared.kind, declared.codec.type, declared.ttl
+    key_type = declared.key_type
 
     def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         state = StateDeclaration(name=name, kind=kind, codec=codec_for(value_type), ttl=ttl)
         place, read = entry_writer(state), functools.partial(_stored, state)
         for batch in batches:
             keys = [_key(text) for text in batch.column("key").to_pylist()]
-            subs = [_sub(kind, text) for text in batch.column("sub").to_pylist()]
+            subs = [_sub(kind, key_type, text) for text in batch.column("sub").to_pylist()]
             values = map(read, batch.column("value").to_pylist())
             entries = list(map(place, keys, subs, values, batch.column("expires").to_pylist()))
             yield pa.RecordBatch.from_pydict(
@@ -148,11 +150,14 @@ def _key(text: str) -> bytes:
     return encode_key(orjson.loads(text)["it"])
 
 
-def _sub(kind: str, text: str | None) -> bytes:
+def _sub(kind: str, key_type: Any, text: str | None) -> bytes:
     if text is None:
         return b""
     value = orjson.loads(text)["it"]
-    return int(value).to_bytes(8, "big") if kind == "list" else encode_key(value)
+    if kind == "list":
+        return int(value).to_bytes(8, "big")
+    keys, plain = map_keys(key_type), encode_key(value)
+    return keys.stored(orjson.dumps(value) if keys.layout else plain)
 
 
 def _stored(state: StateDeclaration, text: str) -> bytes:

@@ -55,6 +55,21 @@ def test_what_is_applied_is_read(store: Store) -> None:
     assert store.position == at(7)
 
 
+def test_a_scan_backwards_begins_with_the_last_key_and_reads_no_further_than_it_is_followed(store: Store) -> None:
+    store.apply([(key(number), b"%d" % number) for number in range(2000)], at(1))
+    store.flush()
+    store.apply([(key(1999), None), (key(1000), b"new"), (key(2001), b"last")], at(2))
+
+    assert list(islice(store.scan(*ALL, reverse=True), 2)) == [(key(2001), b"last"), (key(1998), b"1998")]
+    assert list(store.scan(key(998), key(1002), reverse=True)) == [
+        (key(1001), b"1001"),
+        (key(1000), b"new"),
+        (key(999), b"999"),
+        (key(998), b"998"),
+    ]
+    assert list(store.scan(key(1002), key(998), reverse=True)) == []
+
+
 def test_many_keys_can_be_read_at_once(store: Store) -> None:
     store.apply([(key(1), b"one"), (key(2), b""), (key(3), b"three")], at(1))
     store.apply([(key(3), None), (key(4), b"four")], at(2))
@@ -220,10 +235,12 @@ class AgainstADict(RuleBasedStateMachine):
             else:
                 self.model[name] = value
 
-    @rule(target=scans, start=keys, end=keys)
-    def scan(self, start: bytes, end: bytes) -> tuple[Iterator[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
-        expected = sorted(pair for pair in self.model.items() if start <= pair[0] < end)
-        return self.store.scan(start, end), expected
+    @rule(target=scans, start=keys, end=keys, reverse=st.booleans())
+    def scan(
+        self, start: bytes, end: bytes, reverse: bool
+    ) -> tuple[Iterator[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
+        expected = sorted((pair for pair in self.model.items() if start <= pair[0] < end), reverse=reverse)
+        return self.store.scan(start, end, reverse=reverse), expected
 
     @rule(scan=scans, count=st.integers(1, 3))
     def advance(self, scan: tuple[Iterator[tuple[bytes, bytes]], list[tuple[bytes, bytes]]], count: int) -> None:
@@ -251,6 +268,7 @@ class AgainstADict(RuleBasedStateMachine):
     def same(self) -> None:
         if hasattr(self, "store"):
             assert dict(self.store.scan(*ALL)) == self.model
+            assert list(self.store.scan(*ALL, reverse=True)) == sorted(self.model.items(), reverse=True)
             assert self.store.position == self.position
 
     def teardown(self) -> None:
@@ -313,7 +331,9 @@ def test_a_snapshot_holds_what_was_there_when_it_was_asked_for(holder: SnapshotS
         assert dict(holder.scan(*ALL)) == now
         assert [holder.get(key(number)) for number in range(40)] == [now.get(key(number)) for number in range(40)]
         assert holder.get_many([key(3), key(39)]) == [now.get(key(3)), now.get(key(39))]
-        assert list(holder.scan(key(5), key(9))) == sorted(item for item in now.items() if key(5) <= item[0] < key(9))
+        within = sorted(item for item in now.items() if key(5) <= item[0] < key(9))
+        assert list(holder.scan(key(5), key(9))) == within
+        assert list(holder.scan(key(5), key(9), reverse=True)) == within[::-1]
 
     holder.snapshot(tmp_path / "taken")
 

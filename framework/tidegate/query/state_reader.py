@@ -17,8 +17,9 @@ from tidegate.query.json_values import json_bytes, parse_key
 from tidegate.query.views import TaskView
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.layout import EXPIRY, key_range, keyed_key, keyed_prefix, timer_prefix, unpack_due
+from tidegate.state.map_keys import map_keys
 
-__all__ = ("StateReader", "name_of", "timers_of")
+__all__ = ("StateReader", "timers_of")
 
 
 class StateReader:
@@ -29,6 +30,7 @@ class StateReader:
         self.single = declaration.kind not in ("map", "list")
         """Whether each key has exactly one entry."""
         self.prefix = keyed_prefix(declaration.name)
+        self._keys = map_keys(declaration.key_type) if declaration.kind == "map" else None
         self._by_event_time = declaration.ttl is not None and declaration.ttl.time == "event"
         self.text = self._text_function()
         """Converts a stored value, without its expiry, to JSON."""
@@ -62,10 +64,13 @@ class StateReader:
 
     def entry(self, view: TaskView, key: bytes, at: str, now: int) -> bytes | None:
         """One entry of a key's map."""
-        if self.declaration.kind != "map":
+        if self._keys is None:
             raise UsageError(f"state {self.declaration.name!r} is not a map: leave out ?at=")
-        sub = parse_key(at, self.declaration.key_type)
-        return self.of_entry(view, view.store.get(keyed_key(self.prefix, key) + sub), now)
+        plain, place = parse_key(at, self._keys.type), keyed_key(self.prefix, key)
+        found = view.store.get(place + self._keys.stored(plain))
+        if found is None and self._keys.layout:  # an older checkpoint has it as it was written then
+            found = view.store.get(place + plain)
+        return self.of_entry(view, found, now)
 
     def entries(self, view: TaskView, key: bytes, now: int) -> Iterator[tuple[bytes, bytes]]:
         """The live entries of a key: subkey and value, without the expiry."""
@@ -74,6 +79,10 @@ class StateReader:
             alive = self.alive(view, raw, now)
             if alive is not None:
                 yield store_key[len(start) :], alive
+
+    def name(self, sub: bytes) -> bytes:
+        """The stored key of a map's entry as a name in a JSON object."""
+        return name_of(sub if self._keys is None else self._keys.plain(sub))
 
     # -- parts -------------------------------------------------------------------------------------------------------
     def of_entry(self, view: TaskView, stored: bytes | None, now: int) -> bytes | None:
@@ -93,7 +102,7 @@ class StateReader:
         size, is_map = 0, self.declaration.kind == "map"
         for sub, raw in entries:
             text = self.text(raw)
-            parts.append(name_of(sub) + b":" + text if is_map else text)
+            parts.append(self.name(sub) + b":" + text if is_map else text)
             size += len(parts[-1]) + 1
             if size > max_bytes:
                 raise ValueTooLargeError(max_bytes)
@@ -121,7 +130,6 @@ def timers_of(view: TaskView, key: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def name_of(sub: bytes) -> bytes:
-    """The key of a map's entry as a name in a JSON object."""
     try:
         return orjson.dumps(sub.decode())
     except UnicodeDecodeError:

@@ -28,6 +28,7 @@ from tidegate.state.layout import (
     operator_key,
     parse_tail,
 )
+from tidegate.state.map_keys import map_keys
 from tidegate.time.clock import MAX_TIME, MIN_TIME, Clock
 
 __all__ = ("ServiceView", "TaskView", "key_groups")
@@ -118,6 +119,9 @@ class ServiceView:
         spans = self.spans(stem, prefix) if key is None else self._span(stem, key)
         taken, cursor = await take_page(spans, after=after, limit=max(1, min(limit, MAX_PAGE_ENTRIES)))
         entries = [PageEntry(*parse_tail(tail), value) for tail, value in taken]
+        if declaration is not None and declaration.kind == "map":
+            plain = map_keys(declaration.key_type).plain
+            entries = [PageEntry(entry.key, plain(entry.sub), entry.value) for entry in entries]
         return Page(entries if declaration is None else list(self._alive(declaration, entries)), cursor)
 
     def _span(self, stem: bytes, key: bytes) -> Iterator[Span]:

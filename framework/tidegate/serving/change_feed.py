@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from tidegate.engine.task import Task
 from tidegate.engine.worker.engine import Engine
 from tidegate.errors import ValueTooLargeError
-from tidegate.query.state_reader import StateReader, name_of
+from tidegate.query.state_reader import StateReader
 from tidegate.serving.position_tokens import Position
 from tidegate.serving.tasks import ReadCommit, view_of
 from tidegate.state.base import Change
@@ -139,7 +139,8 @@ class ChangeFeed:
                 return KeyChange(key, None, None, position, large=True)
         parts = []
         for place, stored in found:
-            parts.append(name_of(parse_keyed(place).subkey) + b":" + (reader.of_entry(view, stored, now) or b"null"))
+            name = reader.name(parse_keyed(place).subkey)
+            parts.append(name + b":" + (reader.of_entry(view, stored, now) or b"null"))
         return KeyChange(key, None, b"{" + b",".join(parts) + b"}", position)
 
     def _add(self, changed: KeyChange) -> None:

@@ -61,8 +61,9 @@ class Store(Protocol):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """What `get` returns for each of them, in one call."""
 
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` up to but not including `end`, in order, as they are now: later changes do not show."""
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from `start` up to but not including `end`, in order, as they are now: later changes do not show.
+        `reverse`: the last one first."""
 
     def approximate_entries(self) -> int:
         """About how many keys it holds. Cheap: nothing is read for it."""

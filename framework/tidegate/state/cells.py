@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,6 +19,8 @@ __all__ = ("ListCells", "MapCells", "PrivateCells", "ValueCells")
 
 _SAMPLE: Final = 16
 """How much is left to handlers, to see if they look at it."""
+_FEW: Final = 64
+"""So many new subkeys are put into a known order one by one; more are sorted with it."""
 
 
 def _generation(entries: Iterable[Entry]) -> dict[bytes, Entry]:
@@ -170,6 +173,8 @@ class MapCells(Cells):
         super().__init__(*arguments, **options)
         self._young: dict[bytes, dict[bytes, Entry]] = {}
         self._old: dict[bytes, dict[bytes, Entry]] = {}
+        self._orders: dict[bytes, list[bytes]] = {}
+        """The subkeys of a slot in order, of slots that were looked through."""
 
     def slot(self, key: bytes) -> dict[bytes, Entry]:
         """The entries of a key that are in memory."""
@@ -194,13 +199,34 @@ class MapCells(Cells):
             entry = slot[sub] = self._load(key, sub, self.base(key) + sub, stored)
         return entry
 
-    def subkeys(self, key: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-        """All subkeys that may be there, in order, each with its stored bytes if only the store knows it."""
+    def subkeys(
+        self, key: bytes, low: bytes = b"", high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """The subkeys from `low` up to but not including `high` that may be there, in order, each with its stored
+        bytes if only the store knows it. The store is read as far as the iteration goes."""
         base = self.base(key)
-        stored = ((store_key[len(base) :], value) for store_key, value in self.store.scan(*prefix_range(base)))
-        return _either(self.slot(key), stored)
+        end = prefix_range(base)[1] if high is None else base + high
+        scan = self.store.scan(base + low, end, reverse=reverse)
+        stored = ((store_key[len(base) :], value) for store_key, value in scan)
+        return _either(self.slot(key), self._here(key, low, high), stored, reverse=reverse)
+
+    def _here(self, key: bytes, low: bytes, high: bytes | None) -> list[bytes]:
+        """The subkeys in memory between the bounds, in order. A slot only ever grows, at its end: new ones are put into
+        the known order, so that a range of a large map does not sort all of it each time."""
+        slot, order = self.slot(key), self._orders.get(key)
+        if order is None:
+            order = self._orders[key] = sorted(slot)
+        elif new := len(slot) - len(order):
+            if new <= _FEW:
+                for sub in islice(reversed(slot), new):
+                    insort(order, sub)
+            else:
+                order += islice(reversed(slot), new)
+                order.sort()
+        return order[bisect_left(order, low) : None if high is None else bisect_left(order, high)]
 
     def rotate(self) -> None:
+        self._orders = {}
         self._drop(self._old)
         self._old, self._young, self.loaded = self._young, {}, len(self.dirty)
         for key in {entry.key for entry in self.dirty}:
@@ -247,9 +273,12 @@ class PrivateCells(MapCells):
         value = self.decode(entry.raw) if self.mutable else entry.value
         return Entry(entry.key, entry.store_key, value, 0, entry.sub, entry.raw, entry.expires)
 
-    def subkeys(self, key: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    def subkeys(
+        self, key: bytes, low: bytes = b"", high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes | None]]:
         assert isinstance(self.shared, MapCells)  # noqa: S101  only maps and lists ask
-        return _either(self.slot(key), self.shared.subkeys(key))
+        shared = self.shared.subkeys(key, low, high, reverse=reverse)
+        return _either(self.slot(key), self._here(key, low, high), shared, reverse=reverse)
 
     def take_over(self, entry: Entry) -> Entry:
         """A copy of a shared entry as the handler left it, to be taken before the shared one is rolled back."""
@@ -268,12 +297,12 @@ class PrivateCells(MapCells):
 
 
 def _either(
-    here: dict[bytes, Entry], below: Iterable[tuple[bytes, bytes | None]]
+    here: dict[bytes, Entry], subs: list[bytes], below: Iterable[tuple[bytes, bytes | None]], *, reverse: bool
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """The subkeys of both, in order, once; with stored bytes only for those that are not here."""
     last: bytes | None = None
-    ours: Iterable[tuple[bytes, bytes | None]] = [(sub, None) for sub in sorted(here)]
-    for sub, stored in merge_sorted(ours, below, key=itemgetter(0)):
+    ours: Iterable[tuple[bytes, bytes | None]] = [(sub, None) for sub in (reversed(subs) if reverse else subs)]
+    for sub, stored in merge_sorted(ours, below, key=itemgetter(0), reverse=reverse):
         if sub != last:
             last = sub
             yield sub, None if sub in here else stored

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from tidegate.codecs import codec_for, type_name
+from tidegate.codecs import type_name
 from tidegate.errors import EncodeError
-from tidegate.keys import encode_key, key_decoder
 from tidegate.state.cells import MapCells
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import (
@@ -25,6 +24,7 @@ from tidegate.state.kinds import (
     State,
     ValueState,
 )
+from tidegate.state.map_keys import map_keys
 from tidegate.state.overlay import ABSENT, Cells, Entry, Journal
 
 __all__ = (
@@ -247,14 +247,14 @@ class AggregatingHandle(Single, AggregatingState[Any, Any]):
 
 
 class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
-    __slots__ = ("_cells", "_declaration", "_decode", "_fits", "_journal")
+    __slots__ = ("_cells", "_declaration", "_decode", "_encode", "_journal", "_key_type", "_keys")
 
     seen: dict[bytes, Entry] | None
 
     def __init__(self, declaration: StateDeclaration, cells: MapCells, journal: Journal) -> None:
         self._declaration, self._cells, self._journal = declaration, cells, journal
-        self._decode = key_decoder(declaration.key_type)
-        self._fits = codec_for(declaration.key_type).check
+        self._keys = map_keys(declaration.key_type)
+        self._key_type, self._encode, self._decode = declaration.key_type, self._keys.encode, self._keys.decode
         self.seen = None
 
     def move_to(self, move: Move) -> None:
@@ -275,15 +275,15 @@ class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
 
     def _at(self, key: Any) -> Entry:
         """The entry under a key of the handler's own."""
-        if type(key) is not self._declaration.key_type and not self._fits(key):
+        if type(key) is not self._key_type and not self._keys.fits(key):
             raise EncodeError(
                 f"map {self._declaration.name!r} has keys of {type_name(self._declaration.key_type)}, "
                 f"not {type(key).__name__}"
             )
-        return self._enter(encode_key(key))
+        return self._enter(self._encode(key))
 
-    def _live(self) -> Iterator[Entry]:
-        for sub, stored in self._cells.subkeys(self._journal.key):
+    def _live(self, low: bytes = b"", high: bytes | None = None, *, reverse: bool = False) -> Iterator[Entry]:
+        for sub, stored in self._cells.subkeys(self._journal.key, low, high, reverse=reverse):
             entry = self._enter(sub, stored)
             if self._cells.present(entry):
                 yield entry
@@ -336,6 +336,21 @@ class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         return (self._decode(entry.sub) for entry in self._live())
+
+    def range(
+        self, start: K | tuple[Any, ...] | None = None, end: K | tuple[Any, ...] | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[K, V]]:
+        name, keys = self._declaration.name, self._keys
+        keys.refuse_range(name)
+        low = b"" if start is None else keys.bound(name, start)
+        high = None if end is None else keys.bound(name, end)
+        return ((self._decode(entry.sub), entry.value) for entry in self._live(low, high, reverse=reverse))
+
+    def first(self) -> tuple[K, V] | None:
+        return next(self.range(), None)
+
+    def last(self) -> tuple[K, V] | None:
+        return next(self.range(reverse=True), None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self._live())

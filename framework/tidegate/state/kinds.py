@@ -126,11 +126,28 @@ class ListState(State, Generic[T]):
 class MapState(State, MutableMapping[K, V], Generic[K, V]):
     """A map per key, of any size: only the entries that are touched are read and written.
 
-    Iteration is in the order of the entries' key bytes. With a `Default`, a missing entry reads as that, as in a
-    defaultdict. Like a dict, it is true if it holds an entry.
+    Keys of int, float, str, bytes, bool, datetime, date, and tuples of these are iterated in their order; others in the
+    order of their JSON. During an iteration entries may be changed, added and removed: an entry that is removed before
+    its turn does not come, and an entry that is added does not come either. With a `Default`, a missing entry reads as
+    that, as in a defaultdict. Like a dict, it is true if it holds an entry.
     """
 
     __slots__ = ()
+
+    @abstractmethod
+    def range(
+        self, start: K | tuple[Any, ...] | None = None, end: K | tuple[Any, ...] | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[K, V]]:
+        """The entries from `start` up to but not including `end`, in the order of the keys: read as far as you look. Of
+        tuples a bound may be the beginning. `reverse`: the last entry comes first."""
+
+    @abstractmethod
+    def first(self) -> tuple[K, V] | None:
+        """The entry with the least key, or None."""
+
+    @abstractmethod
+    def last(self) -> tuple[K, V] | None:
+        """The entry with the greatest key, or None."""
 
 
 class ReducingState(_NoTruth, Generic[T]):

@@ -52,11 +52,13 @@ class MemoryStore:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.get(key) for key in keys]
 
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         self._unite()
-        scan = _Scan(self._data, start, end)
+        scan = _Scan(self._data, start, end, reverse=reverse)
         self._scans.add(scan)
-        return merged(scan.pairs(), self._newer.between(start, end)) if self._newer else scan.pairs()
+        if not self._newer:
+            return scan.pairs()
+        return merged(scan.pairs(), self._newer.between(start, end), reverse=reverse)
 
     def approximate_entries(self) -> int:
         return len(self._data) + len(self._newer or ())
@@ -144,10 +146,11 @@ class MemoryStore:
 class _Scan:
     """The data as it was when the scan began: as it is now, and the former values of what was changed since."""
 
-    def __init__(self, data: SortedDict[bytes, bytes], start: bytes, end: bytes) -> None:
+    def __init__(self, data: SortedDict[bytes, bytes], start: bytes, end: bytes, *, reverse: bool) -> None:
         self._data = data
         self._start = start
         self._end = end
+        self._reverse = reverse
         self._former: SortedDict[bytes, bytes | None] = SortedDict()
 
     def save(self, changed: Iterable[bytes]) -> None:
@@ -160,13 +163,15 @@ class _Scan:
             yield from self._next_chunk()
 
     def _next_chunk(self) -> list[tuple[bytes, bytes]]:
-        keys = list(islice(self._data.irange(self._start, self._end, (True, False)), _CHUNK))
-        upto = keys[-1] + b"\x00" if len(keys) == _CHUNK else self._end
+        keys = list(islice(self._data.irange(self._start, self._end, (True, False), self._reverse), _CHUNK))
+        start, end = self._start, self._end
+        if len(keys) == _CHUNK:
+            start, end = (keys[-1], end) if self._reverse else (start, keys[-1] + b"\x00")
         found: dict[bytes, bytes | None] = {key: self._data[key] for key in keys}
-        for key in list(self._former.irange(self._start, upto, (True, False))):
+        for key in list(self._former.irange(start, end, (True, False))):
             found[key] = self._former.pop(key)
-        self._start = upto
-        return sorted((key, value) for key, value in found.items() if value is not None)
+        self._start, self._end = (self._start, start) if self._reverse else (end, self._end)
+        return sorted(((key, value) for key, value in found.items() if value is not None), reverse=self._reverse)
 
 
 def _packed(key: bytes, value: bytes) -> bytes:

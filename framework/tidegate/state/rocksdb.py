@@ -110,7 +110,7 @@ class RocksStore:
         except Exception as error:
             raise _failure(error, self._directory) from error
 
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         start = max(start, _FIRST)
         if start >= end:
             return iter(())
@@ -118,10 +118,13 @@ class RocksStore:
         bounds.set_iterate_upper_bound(end)
         try:
             iterator = self._db.iter(bounds)
-            iterator.seek(start)
+            if reverse:
+                iterator.seek_to_last()
+            else:
+                iterator.seek(start)
         except Exception as error:
             raise _failure(error, self._directory) from error
-        cursor = _Cursor(iterator, bounds, self._directory)
+        cursor = _Cursor(iterator, bounds, self._directory, down_to=start if reverse else None)
         self._cursors.add(cursor)
         return cursor.pairs()
 
@@ -205,8 +208,10 @@ class RocksStore:
 class _Cursor:
     """An iterator of RocksDB, which is a snapshot, until the store closes."""
 
-    def __init__(self, iterator: RdictIter, bounds: ReadOptions, directory: Path) -> None:
+    def __init__(self, iterator: RdictIter, bounds: ReadOptions, directory: Path, *, down_to: bytes | None) -> None:
+        """`down_to`: it goes backwards, to this key. Not by a lower bound: rocksdict takes that for an upper one."""
         self._iterator: RdictIter | None = iterator
+        self._down_to = down_to
         self._bounds = bounds  # held, because the iterator points into it: freed, its end would be any bytes
         self._directory = directory
 
@@ -225,8 +230,15 @@ class _Cursor:
             raise StoreError(f"the store in {self._directory} was closed during a scan")
         chunk: list[tuple[bytes, bytes]] = []
         while len(chunk) < size and iterator.valid():
-            chunk.append((iterator.key(), iterator.value()))
-            iterator.next()
+            key = iterator.key()
+            if self._down_to is None:
+                chunk.append((key, iterator.value()))
+                iterator.next()
+            elif key >= self._down_to:
+                chunk.append((key, iterator.value()))
+                iterator.prev()
+            else:
+                break
         if not chunk:
             self._finish(iterator)
         return chunk

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from tidegate.codecs import codec_for
 from tidegate.state.declaration import StateDeclaration
+from tidegate.state.map_keys import map_keys
 
 __all__ = ("Migrating", "StateSchema", "decode_schema", "encode_schema", "json_schema", "schema_of")
 
@@ -35,6 +36,8 @@ class StateSchema(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a map's own keys."""
     ttl: bool = False
     """Whether values begin with when they expire."""
+    layout: int = 0
+    """How a map's own keys are written: see `map_keys`."""
     migrating: Migrating | None = None
 
 
@@ -57,6 +60,7 @@ def schema_of(declaration: StateDeclaration) -> StateSchema:
         type=json_schema(declaration.codec.type),
         key_type=None if declaration.key_type is None else json_schema(declaration.key_type),
         ttl=declaration.ttl is not None,
+        layout=map_keys(declaration.key_type).layout if declaration.kind == "map" else 0,
     )
 
 

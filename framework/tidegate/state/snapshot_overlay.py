@@ -21,13 +21,13 @@ class SnapshotOverlay(dict[bytes, "bytes | None"]):
 
 
 def merged(
-    older: Iterator[tuple[bytes, bytes]], newer: list[tuple[bytes, bytes | None]]
+    older: Iterator[tuple[bytes, bytes]], newer: list[tuple[bytes, bytes | None]], *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Both in order; where both have a key, the newer value counts."""
-    changes = iter(newer)
+    """Both in order; where both have a key, the newer value counts. `reverse`: `older` has the last key first."""
+    changes = reversed(newer) if reverse else iter(newer)
     change = next(changes, None)
     for key, value in older:
-        while change is not None and change[0] < key:
+        while change is not None and (change[0] > key if reverse else change[0] < key):
             if change[1] is not None:
                 yield change[0], change[1]
             change = next(changes, None)

@@ -83,13 +83,13 @@ class WriteBuffer:
         found.update(zip(below, self._below.get_many(below), strict=True) if below else ())
         return [found[key] for key in keys]
 
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         with self._lock:
             if self._passing or len(self._fresh) > self._piece:
                 self._pass_on_all()
             newer = self._fresh.between(start, end) if self._fresh else []
-            below = self._below.scan(start, end)
-        return merged(below, newer) if newer else below
+            below = self._below.scan(start, end, reverse=reverse)
+        return merged(below, newer, reverse=reverse) if newer else below
 
     def approximate_entries(self) -> int:
         return self._below.approximate_entries() + len(self._fresh) + len(self._behind) + len(self._passing)

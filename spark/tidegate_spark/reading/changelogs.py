@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate.interop import EXPIRY, keyed_prefix, load_plan, parse_tail
+from tidegate.interop import EXPIRY, keyed_prefix, load_plan, parse_tail, plain_subkey
 from tidegate_spark.reading.async_bridge import waited
 from tidegate_spark.reading.records import read_raw, stream_raw
 from tidegate_spark.types.state_columns import StateShape, shape_in_app
@@ -79,17 +79,17 @@ def _typed(parsed: DataFrame, shape: StateShape) -> DataFrame:
 
 
 def _parsed(raw: DataFrame, state: str, shape: StateShape) -> DataFrame:
-    prefix, ttl = keyed_prefix(state), shape.ttl
+    prefix, ttl, ordered = keyed_prefix(state), shape.ttl, shape.ordered
     mine = raw.where(F.substring("key", 1, len(prefix)) == F.lit(bytearray(prefix)))
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield _parse(batch, len(prefix) + 1, ttl)
+            yield _parse(batch, len(prefix) + 1, ttl, ordered)
 
     return mine.select("key", "value", "timestamp", "partition", "offset").mapInArrow(parse, _PARSED)
 
 
-def _parse(batch: pa.RecordBatch, skip: int, ttl: bool) -> pa.RecordBatch:
+def _parse(batch: pa.RecordBatch, skip: int, ttl: bool, ordered: bool) -> pa.RecordBatch:
     places = [parse_tail(key[skip:]) for key in batch.column("key").to_pylist()]
     values = batch.column("value").to_pylist()
     expires = [EXPIRY.unpack_from(value)[0] if ttl and value is not None else None for value in values]
@@ -97,7 +97,7 @@ def _parse(batch: pa.RecordBatch, skip: int, ttl: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "key": pa.array([key for key, _ in places], pa.binary()),
-            "sub": pa.array([sub for _, sub in places], pa.binary()),
+            "sub": pa.array([plain_subkey(sub) if ordered else sub for _, sub in places], pa.binary()),
             "value": pa.array(stored, pa.binary()),
             "expires": pa.array(expires, pa.int64()),
             "deleted": pa.array([value is None for value in values], pa.bool_()),

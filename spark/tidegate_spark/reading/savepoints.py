@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tidegate.errors import UnknownNameError
-from tidegate.interop import EXPIRY, group_range, keyed_prefix, open_uri, parse_tail
+from tidegate.interop import EXPIRY, group_range, keyed_prefix, open_uri, parse_tail, plain_subkey
 from tidegate_spark.errors import SavepointReadError
 from tidegate_spark.types.state_columns import StateShape, shape_in_app, shape_in_savepoint
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ("SavepointSource", "read_state")
 
 _BATCH: Final = 10_000
+Row = tuple[bytes, bytes, bytes, int | None, int]
+"""Key, subkey, value, when it expires, key group."""
+
 _ARROW: Final = pa.schema(
     [
         ("key", pa.binary()),
@@ -52,7 +55,10 @@ def read_state(spark: SparkSession, savepoint: str, service: str, state: str, *,
         raise SavepointReadError(f"{service}.{state} is an operator state: it belongs to tasks and has no keys to read")
     spark.dataSource.register(SavepointSource)
     cores = spark.sparkContext.defaultParallelism
-    options = {"uri": savepoint, "service": service, "state": state, "ttl": str(shape.ttl), "parallel": str(cores)}
+    options = {
+        "uri": savepoint, "service": service, "state": state, "ttl": str(shape.ttl), "ordered": str(shape.ordered),
+        "parallel": str(cores),
+    }  # fmt: skip
     raw = spark.read.format(SavepointSource.name()).options(**options).load()
     extra = ["timestamp_millis(expires) as expires_at"] if shape.ttl else []
     typed = raw.select(*shape.columns(), "expires", "key_group", "task")
@@ -92,6 +98,7 @@ class StateReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str]) -> None:
         self._uri, self._service, self._state = options["uri"], options["service"], options["state"]
         self._ttl, self._parallel = options["ttl"] == "True", int(options["parallel"])
+        self._ordered = options["ordered"] == "True"
 
     def partitions(self) -> Sequence[Groups]:
         """One for each task; where there are fewer tasks than cores, parts of its key groups."""
@@ -111,33 +118,28 @@ class StateReader(DataSourceReader):  # type: ignore[misc]
                 prefix = keyed_prefix(self._state)
                 pairs = store.scan(*group_range(prefix, part.first, part.last))
                 cut = (task.marker.watermark, task.written_ms)
-                yield from _batches(pairs, len(prefix), part.task, self._ttl, max(cut))
+                rows = self._rows(pairs, len(prefix), max(cut))
+                while batch := list(islice(rows, _BATCH)):
+                    yield _batch(batch, part.task)
             finally:
                 store.close()
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-
-def _batches(
-    pairs: Iterator[tuple[bytes, bytes]], skip: int, task: int, ttl: bool, now: int
-) -> Iterator[pa.RecordBatch]:
-    rows: list[tuple[bytes, bytes, bytes, int | None, int]] = []
-    for place, value in pairs:
-        key, sub = parse_tail(place[skip + 1 :])
-        expires = None
-        if ttl:
-            (expires,) = EXPIRY.unpack_from(value)
-            if expires <= now:
-                continue
-            value = value[EXPIRY.size :]
-        rows.append((key, sub, value, expires, place[skip]))
-        if len(rows) == _BATCH:
-            yield _batch(rows, task)
-            rows = []
-    if rows:
-        yield _batch(rows, task)
+    def _rows(self, pairs: Iterator[tuple[bytes, bytes]], skip: int, now: int) -> Iterator[Row]:
+        for place, value in pairs:
+            key, sub = parse_tail(place[skip + 1 :])
+            if self._ordered:
+                sub = plain_subkey(sub)
+            expires = None
+            if self._ttl:
+                (expires,) = EXPIRY.unpack_from(value)
+                if expires <= now:
+                    continue
+                value = value[EXPIRY.size :]
+            yield key, sub, value, expires, place[skip]
 
 
-def _batch(rows: list[tuple[bytes, bytes, bytes, int | None, int]], task: int) -> pa.RecordBatch:
+def _batch(rows: list[Row], task: int) -> pa.RecordBatch:
     columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW, strict=False)]
     return pa.RecordBatch.from_arrays([*columns, pa.repeat(pa.scalar(task, pa.int32()), len(rows))], schema=_ARROW)

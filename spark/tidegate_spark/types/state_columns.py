@@ -38,6 +38,11 @@ class StateShape:
     """Of a map's own keys."""
     ttl: bool
 
+    @property
+    def ordered(self) -> bool:
+        """Whether a map's own keys may be stored in the order of keys: `plain_subkey` has them as JSON."""
+        return self.kind == "map" and not (self.entry is not None and _is_bytes(self.entry))
+
     def columns(self) -> list[Column]:
         """From the columns key, sub and value, all bytes."""
         found = [typed_key(F.col("key"), self.key_type).alias("key")]

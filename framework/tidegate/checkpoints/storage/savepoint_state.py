@@ -19,6 +19,7 @@ from tidegate.engine.keyed_state.schema_plan import prefixes_of
 from tidegate.errors import UnknownNameError
 from tidegate.state.base import Store
 from tidegate.state.layout import EXPIRY, operator_key, parse_keyed, prefix_range
+from tidegate.state.map_keys import plain_subkey
 from tidegate.state.schema import StateSchema
 
 __all__ = ("SavepointState", "StateEntry", "fetch_stores", "open_savepoint_state")
@@ -102,7 +103,8 @@ class SavepointState:
             return (StateEntry(b"%d" % number, b"", raw) for number, raw in found if raw is not None)
         bounds = prefix_range(prefixes_of(state, schema.kind)[0])
         scans = [store.scan(*bounds) for store in self.stores(service)]
-        return (_entry(key, value, ttl=schema.ttl) for key, value in merge(*scans, key=itemgetter(0)))
+        ordered = schema.kind == "map" and schema.key_type != {"type": "bytes"}
+        return (_entry(key, value, schema.ttl, ordered) for key, value in merge(*scans, key=itemgetter(0)))
 
     def keys(self, service: str, state: str) -> Iterator[tuple[bytes, list[StateEntry]]]:
         """Like `entries`, grouped by key."""
@@ -116,8 +118,11 @@ class SavepointState:
         return schemas[state]
 
 
-def _entry(store_key: bytes, value: bytes, *, ttl: bool) -> StateEntry:
+def _entry(store_key: bytes, value: bytes, ttl: bool, ordered: bool) -> StateEntry:
+    """`ordered`: a map's own keys may be stored in the order of keys."""
     _, _, key, sub = parse_keyed(store_key)
+    if ordered:
+        sub = plain_subkey(sub)
     if not ttl:
         return StateEntry(key, sub, value)
     return StateEntry(key, sub, value[EXPIRY.size :], EXPIRY.unpack_from(value)[0])

@@ -4,6 +4,7 @@
    refused, and nothing is written.
 2. Convert or drop what must be, state by state, in the order of the store's keys. Each portion is a transaction of
    its own: the new values, how far this is, and the commit marker as it was. After a crash it goes on from there.
+   Entries of maps whose own keys are written otherwise now are moved likewise, each in one transaction.
 3. What is new, or can be read as it is, is recorded with the task's first commit.
 """
 
@@ -17,7 +18,7 @@ from typing import Final
 import msgspec
 
 from tidegate.engine.formats.commit_marker import CommitMarker, encode_marker
-from tidegate.engine.keyed_state.schema_plan import Drop, Evolution, Rewrite, evolution_of, prefixes_of
+from tidegate.engine.keyed_state.schema_plan import Drop, Evolution, Rekey, Rewrite, evolution_of, prefixes_of
 from tidegate.engine.runtime.environment import Environment
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.errors import MigrationError
@@ -76,9 +77,11 @@ class _Work:
         self._plan, self._store, self._marker = plan, store, marker
         self._writer, self._environment = writer, environment
 
-    async def do(self, item: Rewrite | Drop) -> None:
+    async def do(self, item: Rewrite | Rekey | Drop) -> None:
         if isinstance(item, Drop):
             await self._drop(item)
+        elif isinstance(item, Rekey):
+            await self._rekey(item)
         else:
             await self._rewrite(item)
 
@@ -109,6 +112,26 @@ class _Work:
             "%s: migrated state %r from version %d to %d: %s values",
             self._plan.id, rewrite.state, rewrite.old.version, rewrite.new.version, f"{done:,}",
         )  # fmt: skip
+
+    async def _rekey(self, rekey: Rekey) -> None:
+        """Where two former keys are one now, as of datetimes that are the same moment, the last entry stays."""
+        (prefix, *_) = prefixes_of(rekey.state, rekey.new.kind)
+        (cursor, end), moved = prefix_range(prefix), 0
+        while portion := list(islice(self._store.scan(cursor, end), _PORTION)):
+            changes: list[Change] = []
+            for place, raw in portion:
+                sub = parse_keyed(place).subkey
+                if (stored := rekey.keys.stored(sub)) != sub:
+                    changes += [(place, None), (place[: len(place) - len(sub)] + stored, raw)]
+            cursor = portion[-1][0] + b"\x00"
+            if changes:
+                await self._commit(changes)
+                moved += len(changes) // 2
+            await asyncio.sleep(0)
+        await self._commit([schema_change(rekey.state, rekey.new)])
+        logger.info(
+            "%s: map %r is now in the order of its keys: moved %s entries", self._plan.id, rekey.state, f"{moved:,}"
+        )
 
     def _converted(self, rewrite: Rewrite, portion: list[tuple[bytes, bytes]]) -> list[Change]:
         expires = self._expiry(rewrite)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from tidegate.codecs import Codec, codec_for
 from tidegate.errors import DroppedStateError, SchemaError
@@ -19,9 +19,10 @@ from tidegate.functions.migrations import Migration
 from tidegate.state.compatibility import differences, value_changes
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.layout import EXPIRY, keyed_prefix, operator_prefix
+from tidegate.state.map_keys import MapKeys, map_keys
 from tidegate.state.schema import StateSchema, schema_of
 
-__all__ = ("Drop", "Evolution", "Rewrite", "evolution_of", "prefixes_of")
+__all__ = ("Drop", "Evolution", "Rekey", "Rewrite", "evolution_of", "prefixes_of")
 
 Convert = Callable[[bytes, int], bytes | None]
 """From a stored value, and when it would expire if it now began to live, to the new one; None: it is no more."""
@@ -39,6 +40,16 @@ class Rewrite:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rekey:
+    """Entries of a map whose own keys were written in an older layout are to be moved. The key shows whether an entry
+    was moved already, so this can begin again after a crash."""
+
+    state: str
+    new: StateSchema
+    keys: MapKeys
+
+
+@dataclass(frozen=True, kw_only=True)
 class Drop:
     """The values of a state that the code no longer has are to be removed."""
 
@@ -50,7 +61,7 @@ class Drop:
 class Evolution:
     adopted: dict[str, StateSchema]
     """To be recorded: states that are new, or whose values the code can read as they are."""
-    work: list[Rewrite | Drop]
+    work: list[Rewrite | Rekey | Drop]
 
 
 def evolution_of(
@@ -64,16 +75,15 @@ def evolution_of(
     states that hold values and are declared no more."""
     problems: list[str] = []
     adopted: dict[str, StateSchema] = {}
-    work: list[Rewrite | Drop] = []
+    work: list[Rewrite | Rekey | Drop] = []
     for name, declaration in service.states.items():
         new, old = schema_of(declaration), recorded.get(name)
         if old is None:
             adopted[name] = new
         elif old != new:
             found = _Change(service, declaration, old, new).decide(problems)
-            if found is not None:
-                work.append(found)
-            else:
+            work += found
+            if not found:
                 adopted[name] = new
     if problems:
         raise SchemaError(service.name, problems)
@@ -107,25 +117,36 @@ class _Change:
         self._service, self._declaration, self._old, self._new = service, declaration, old, new
         self._name = declaration.name
 
-    def decide(self, problems: list[str]) -> Rewrite | None:
-        """None: values can be read as they are, unless there are problems."""
+    def decide(self, problems: list[str]) -> list[Rewrite | Rekey]:
+        """Empty: values can be read as they are, unless there are problems. Values are converted before entries are
+        moved: a conversion goes on from a place in the store after a crash."""
         old, new = self._old, self._new
-        if old.migrating is not None and old.migrating.to != new:
+        if old.migrating is not None and replace(old.migrating.to, key_type=old.key_type) != self._in_place:
             self._refuse(problems, f"its migration to version {old.migrating.to.version} was begun and not finished")
-            return None
+            return []
         if old.version > new.version:
             self._refuse(problems, f"version {old.version} wrote it, and this code has version {new.version}")
-            return None
+            return []
         if fatal := differences(old, new):
             problems += [f"state {self._name!r}: {change}. Give the new one another name" for change in fatal]
-            return None
+            return []
         chain = [self._migration(version) for version in range(old.version, new.version)]
-        if any(chain):
-            return self._rewrite(self._complete(chain, problems))
-        if changes := value_changes(old, new):
+        if not any(chain) and (changes := value_changes(old, new)):
             self._explain(problems, changes)
-            return None
-        return self._rewrite([]) if old.ttl != new.ttl else None
+            return []
+        work: list[Rewrite | Rekey] = []
+        if any(chain):
+            work.append(self._rewrite(self._complete(chain, problems)))
+        elif old.ttl != new.ttl:
+            work.append(self._rewrite([]))
+        if old.layout != new.layout or (old.key_type != new.key_type and new.layout):
+            work.append(Rekey(state=self._name, new=new, keys=map_keys(self._declaration.key_type)))
+        return work
+
+    @property
+    def _in_place(self) -> StateSchema:
+        """What a conversion of the values alone makes of it."""
+        return replace(self._new, layout=self._old.layout, key_type=self._old.key_type)
 
     def _migration(self, version: int) -> Migration | None:
         return self._service.migrations.get((self._name, version))
@@ -155,8 +176,8 @@ class _Change:
         convert = _expiring(self._old.ttl, self._new.ttl, _converter(chain, self._declaration))
         return Rewrite(
             state=self._name,
-            old=msgspec.structs.replace(self._old, migrating=None),
-            new=self._new,
+            old=replace(self._old, migrating=None),
+            new=self._in_place,
             declaration=self._declaration,
             convert=convert,
         )

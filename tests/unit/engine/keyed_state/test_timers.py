@@ -540,8 +540,8 @@ class CountingStore(MemoryStore):
         CountingStore.reads += 1
         return super().get(key)
 
-    def scan(self, start: bytes, end: bytes) -> Any:
-        for pair in super().scan(start, end):
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Any:
+        for pair in super().scan(start, end, reverse=reverse):
             CountingStore.reads += 1
             yield pair
 
