@@ -1,4 +1,4 @@
-"""Where the API listens, and under which address others find it."""
+"""The listening address of the API, and the address that it advertises."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tidegate_api.security import is_loopback
 
 __all__ = ("bind", "split", "url_of")
 
-TRIED: Final = 100
-"""Ports that are tried from the default one on."""
+TRIED_PORTS: Final = 100
+"""How many ports above the default port are tried."""
 _BACKLOG: Final = 1024
 _EVERYWHERE: Final = ("0.0.0.0", "::", "*", "")  # noqa: S104
 
@@ -23,10 +23,10 @@ def split(address: str) -> tuple[str, int]:
 
 
 def bind(address: str, *, explicit: bool) -> socket.socket:
-    """Listen there. An address that somebody chose is taken or refused; the default one may be the next free one, so
-    that two workers on one machine both start."""
+    """Listen at the address. If it was not given explicitly and its port is taken, use the next free port, so that two
+    workers on one machine both start."""
     host, port = split(address)
-    last = port if explicit or port == 0 else min(port + TRIED, 65535)
+    last = port if explicit or port == 0 else min(port + TRIED_PORTS, 65535)
     for candidate in range(port, last + 1):
         try:
             return _listen(host, candidate)
@@ -34,14 +34,14 @@ def bind(address: str, *, explicit: bool) -> socket.socket:
             if error.errno != errno.EADDRINUSE or (candidate == last and not explicit):
                 raise SettingsError(f"the API cannot listen at {address}: {error.strerror or error} (--api)") from error
     raise SettingsError(
-        f"the API cannot listen at {address}: another process does. Stop that one, choose another address "
-        f"(--api HOST:PORT, port 0 for any), or do without (--no-api)."
+        f"the API cannot listen at {address}: another process does. Stop that process, choose another address "
+        f"(--api HOST:PORT, port 0 for any), or disable the API (--no-api)."
     )
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(
             host if host != "*" else None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
@@ -49,7 +49,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listening = socket.socket(family, kind, protocol)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
+        listening.bind(socket_address)
         listening.listen(_BACKLOG)
         listening.setblocking(False)
     except BaseException:
@@ -59,7 +59,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, host: str, *, advertise: str, tls: bool) -> str:
-    """Under which URL others reach this socket."""
+    """The URL at which other machines reach this socket."""
     port = listening.getsockname()[1]
     if advertise:
         host, given = split(advertise)

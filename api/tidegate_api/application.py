@@ -1,4 +1,4 @@
-"""The ASGI application: gatekeeper, point reads, FastAPI with its routes and its document."""
+"""The ASGI application: the guard middleware, point reads, FastAPI with its routes and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 import tidegate
 from tidegate_api.context import Api, ApiContext, Caller
 from tidegate_api.dashboard import router as dashboard
-from tidegate_api.middleware import Gatekeeper
+from tidegate_api.middleware import GuardMiddleware
 from tidegate_api.openapi import document
 from tidegate_api.point_reads import PointReads
 from tidegate_api.problems import add_handlers
@@ -40,7 +40,7 @@ def make_application(context: ApiContext, security: Security) -> ASGIApp:
     app.include_router(dashboard)
     _add_document(app)
     app.state.points = points = PointReads(app, context)
-    guarded: ASGIApp = Gatekeeper(points, context.settings, security)
+    guarded: ASGIApp = GuardMiddleware(points, context.settings, security)
     origins = [origin.strip() for origin in context.settings.api_cors.split(",") if origin.strip()]
     if origins:
         guarded = CORSMiddleware(
@@ -55,7 +55,7 @@ def make_application(context: ApiContext, security: Security) -> ASGIApp:
 
 
 def _add_document(app: FastAPI) -> None:
-    """Closed, like everything else, when there are tokens."""
+    """The OpenAPI document needs a token, like every other route, if tokens are configured."""
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi(api: Api, caller: Caller) -> Response:
@@ -64,7 +64,7 @@ def _add_document(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: Request, caller: Caller) -> Response:
-        """A plain page: the usual ones load their scripts from elsewhere."""
+        """A self-contained page: the usual ones load scripts from other origins."""
         caller.require("ops")
         return HTMLResponse(_DOCS, headers={"content-security-policy": "default-src 'self'"})
 

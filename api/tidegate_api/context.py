@@ -1,4 +1,4 @@
-"""What all routes share."""
+"""The dependencies that all routes share: the API's context, the caller, scopes, concurrency limits."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ __all__ = ("MAY_OPERATE", "MAY_READ", "MAY_SEND", "Api", "ApiContext", "Caller",
 
 
 class Slots:
-    """Room for so many at the same time; others get 429."""
+    """A concurrency limit; requests beyond it get 429."""
 
     def __init__(self, limit: int, what: str) -> None:
         self._free, self._what = limit, what
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        self.take()
+        self.acquire()
         try:
             yield
         finally:
-            self.give_back()
+            self.release()
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         if self._free <= 0:
-            raise Problem(429, "busy", f"there are as many {self._what} as there may be at the same time; come again")
+            raise Problem(429, "busy", f"the limit of concurrent {self._what} is reached; retry")
         self._free -= 1
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self._free += 1
 
 
@@ -56,9 +56,9 @@ class ApiContext:
     scans: Slots
     watchers: Slots
     secured: bool
-    """Whether there are tokens."""
+    """Whether tokens are configured."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    """The worker stops: streams end, and it is not ready any more."""
+    """Set when the worker stops: streams end, and the readiness probe fails."""
 
 
 def _context(request: Request) -> ApiContext:
@@ -70,7 +70,7 @@ def _caller(request: Request) -> Principal:
 
 
 def _may_read(request: Request) -> None:
-    """Before anything else of the request is looked at."""
+    """A dependency, so that the scope is checked before the request is validated."""
     _caller(request).require(f"state:read:{request.path_params['service']}")
 
 

@@ -1,4 +1,4 @@
-"""The dashboard: plain files, served as they are. They hold no data; the page asks the API for it."""
+"""The dashboard: static files. They contain no data; the page requests it from the API."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HEADERS: Final = {
 
 @cache
 def _assets() -> dict[str, tuple[bytes, str]]:
-    """All of them, by name: nothing that a URL says ever becomes a path."""
+    """All files, by name: no part of a URL is ever used as a path."""
     return {
         file.name: (file.read_bytes(), kind)
         for file in files("tidegate_api").joinpath("static").iterdir()

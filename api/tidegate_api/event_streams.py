@@ -1,12 +1,12 @@
-"""Streams of changes, as server-sent events: of tasks that are here, and of those of other workers.
+"""Change streams as server-sent events, over local tasks and those of other workers.
 
-1. Each worker that has some of the tasks has a part in the stream. All parts are opened before the stream begins. While
-   tasks are divided anew that takes a while: an EventSource that is refused once never comes again.
-2. `ready`, or the first `value`, says that a part listens; `ready` is passed on when all of them do. From then on no
-   change is missing.
-3. Changes are passed on as they come: those of a task in the order of its commits.
-4. When a part ends, for whatever reason, or a task has moved, the stream says `end` and ends. Whoever connects again
-   gets it from those who have the tasks then.
+1. A stream has one part per worker that owns some of its tasks. All parts are opened before the stream begins, with
+   retries during a rebalance: a browser's EventSource does not reconnect after an error status.
+2. A part sends `ready`, or a first `value`, once it is subscribed; the stream sends `ready` when all parts have. From
+   then on no change is missing.
+3. Changes are forwarded as they arrive: those of one task in commit order.
+4. When a part ends, or a task moves to another worker, the stream sends `end` and closes. A client that reconnects
+   gets a stream from the new owners.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from tidegate_api.responses import key_text, position_headers
 __all__ = ("Watched", "open_stream")
 
 PING_SECONDS: Final = 15
-LOOK_SECONDS: Final = 1.0
-"""How often a stream looks whether its tasks are still where they were."""
+OWNER_CHECK_SECONDS: Final = 1.0
+"""How often a stream checks whether its tasks still have the same owners."""
 _PAUSE: Final = 0.25
 _RETRY_MS: Final = 1000
 _BUFFER: Final = 100
-"""Events of other workers that wait here; then those workers keep them, and say what was missed."""
+"""Buffered events of other workers. When it is full, backpressure makes those workers buffer, and report a gap."""
 _READY: Final = b"event: ready\n"
 _END: Final = b"event: end\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What somebody watches."""
+    """The subject of a stream: states of a service, for one key or for keys with a prefix."""
 
     states: Sequence[QueryableState]
     key: bytes | None = None
@@ -62,13 +62,13 @@ class Watched:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The tasks that it is about."""
+        """The tasks of the stream."""
         return range(self.service.tasks) if self.key is None else [self.states[0].task_of(self.key)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Places:
-    """Where the tasks of a stream are."""
+class _Owners:
+    """The owners of a stream's tasks."""
 
     here: list[int]
     there: Mapping[str, list[int]]
@@ -79,21 +79,21 @@ async def open_stream(request: Request, api: ApiContext, watched: Watched) -> Re
     async with AsyncExitStack() as opening:
         opening.enter_context(api.watchers.one())
         if is_forwarded(request):
-            events = _here(api, watched, _all_here(api, watched, tasks_of(request)))
+            events = _local_events(api, watched, _check_local(api, watched, tasks_of(request)))
         else:
-            places, answers = await _open_patiently(request, api, watched, opening)
-            parts = [_there(answer) for answer in answers]
-            if places.here:
-                parts.append(_here(api, watched, places.here))
-            events = _together(api, watched, places, parts) if answers else parts[0]
+            owners, answers = await _open_with_retries(request, api, watched, opening)
+            parts = [_remote_events(answer) for answer in answers]
+            if owners.here:
+                parts.append(_local_events(api, watched, owners.here))
+            events = _merged(api, watched, owners, parts) if answers else parts[0]
         return _Stream(events, opening.pop_all())
 
 
 class _Stream(EventSourceResponse):
-    """Gives back what it uses when it is over, also if it was over before its first event."""
+    """Releases its resources when it ends, even if it ends before its first event."""
 
     def __init__(self, events: AsyncIterator[bytes], used: AsyncExitStack) -> None:
-        never = anyio.Event()  # the worker's own says when it is over
+        never = anyio.Event()  # the stream watches the worker's own stop event
         super().__init__(events, ping=PING_SECONDS, sep="\n", shutdown_event=never)
         self._used = used
 
@@ -105,9 +105,9 @@ class _Stream(EventSourceResponse):
 # ----------------------------------------------------------------------------------------------------------- opening
 
 
-async def _open_patiently(
+async def _open_with_retries(
     request: Request, api: ApiContext, watched: Watched, opening: AsyncExitStack
-) -> tuple[_Places, list[httpx.Response]]:
+) -> tuple[_Owners, list[httpx.Response]]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + api.settings.api_timeout
     while True:
@@ -125,10 +125,10 @@ async def _open_patiently(
 
 async def _open(
     request: Request, api: ApiContext, watched: Watched, opening: AsyncExitStack
-) -> tuple[_Places, list[httpx.Response]]:
-    """Step 1, once."""
+) -> tuple[_Owners, list[httpx.Response]]:
+    """One attempt of step 1."""
     here, there = await api.peers.owners(watched.service, watched.numbers)
-    _all_here(api, watched, here)
+    _check_local(api, watched, here)
     answers = []
     for address, numbers in there.items():
         try:
@@ -141,13 +141,13 @@ async def _open(
         if answer.status_code != 200:
             await answer.aread()
             if answer.status_code not in (421, 503):
-                raise Problem(answer.status_code, "refused", f"the worker at {address} says: {detail_of(answer)}")
+                raise Problem(answer.status_code, "refused", f"the worker at {address} replied: {detail_of(answer)}")
             raise NotReadyError(_named(watched, numbers), detail_of(answer))
         answers.append(answer)
-    return _Places(here=here, there=there), answers
+    return _Owners(here=here, there=there), answers
 
 
-def _all_here(api: ApiContext, watched: Watched, numbers: list[int]) -> list[int]:
+def _check_local(api: ApiContext, watched: Watched, numbers: list[int]) -> list[int]:
     for number in numbers:
         api.serving.tasks.task(watched.service, number)
     return numbers
@@ -160,16 +160,16 @@ def _named(watched: Watched, numbers: Sequence[int]) -> str:
 # ---------------------------------------------------------------------------------------------------- several workers
 
 
-async def _together(
-    api: ApiContext, watched: Watched, places: _Places, parts: Sequence[AsyncIterator[bytes]]
+async def _merged(
+    api: ApiContext, watched: Watched, owners: _Owners, parts: Sequence[AsyncIterator[bytes]]
 ) -> AsyncIterator[bytes]:
     """Steps 2 to 4."""
     events: asyncio.Queue[bytes] = asyncio.Queue(_BUFFER)
     pumps = [asyncio.create_task(_pump(part, events), name="a part of a stream") for part in parts]
     silent = len(pumps)
     try:
-        while not api.stopping.is_set() and await _unmoved(api, watched, places):
-            until = asyncio.get_running_loop().time() + LOOK_SECONDS
+        while not api.stopping.is_set() and await _same_owners(api, watched, owners):
+            until = asyncio.get_running_loop().time() + OWNER_CHECK_SECONDS
             async for event in _until(events, until):
                 if event.startswith(_END):
                     yield event
@@ -190,7 +190,7 @@ async def _pump(part: AsyncIterator[bytes], events: asyncio.Queue[bytes]) -> Non
 
 
 async def _until(events: asyncio.Queue[bytes], deadline: float) -> AsyncIterator[bytes]:
-    """What comes before then."""
+    """The events that arrive before the deadline."""
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -203,16 +203,16 @@ async def _until(events: asyncio.Queue[bytes], deadline: float) -> AsyncIterator
             return
 
 
-async def _unmoved(api: ApiContext, watched: Watched, places: _Places) -> bool:
+async def _same_owners(api: ApiContext, watched: Watched, owners: _Owners) -> bool:
     try:
         here, there = await api.peers.owners(watched.service, watched.numbers)
     except NotReadyError:
         return False
-    return api.serving.ready and (here, there) == (places.here, places.there)
+    return api.serving.ready and (here, there) == (owners.here, owners.there)
 
 
-async def _there(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """The events of another worker; pings only tell that it is there."""
+async def _remote_events(answer: httpx.Response) -> AsyncIterator[bytes]:
+    """The events of another worker; pings are dropped."""
     text = b""
     try:
         async for chunk in answer.aiter_raw():
@@ -221,15 +221,15 @@ async def _there(answer: httpx.Response) -> AsyncIterator[bytes]:
                 if not event.startswith(b":"):
                     yield event + b"\n\n"
     except httpx.HTTPError as error:
-        yield _end(f"a worker that had a part of it does not answer ({type(error).__name__})")
+        yield _end(f"a worker of this stream does not respond ({type(error).__name__})")
     else:
-        yield _end("a worker that had a part of it has ended it")
+        yield _end("a worker of this stream has ended its part")
 
 
 # ---------------------------------------------------------------------------------------------------------- one worker
 
 
-async def _here(api: ApiContext, watched: Watched, numbers: list[int]) -> AsyncIterator[bytes]:
+async def _local_events(api: ApiContext, watched: Watched, numbers: list[int]) -> AsyncIterator[bytes]:
     news, max_bytes = asyncio.Event(), api.settings.api_max_bytes
     with ExitStack() as watching:
         watchers = [
@@ -244,24 +244,24 @@ async def _here(api: ApiContext, watched: Watched, numbers: list[int]) -> AsyncI
             for state in watched.states
         ]
         try:
-            firsts = list(_firsts(api, watched))
+            firsts = list(_first_events(api, watched))
         except (ElsewhereError, NotReadyError):
             yield _end("its tasks have moved")
             return
         for first in firsts:
             yield first
-        while not api.stopping.is_set() and _still_here(api, watched, numbers):
+        while not api.stopping.is_set() and _still_local(api, watched, numbers):
             news.clear()
             for state, watcher in watchers:
                 for changed in watcher.take():
                     yield _change(state, changed, watched.named)
-            await wait_for_changes(news, LOOK_SECONDS)
-    yield _end("the worker stops" if api.stopping.is_set() else "its tasks have moved")
+            await wait_for_changes(news, OWNER_CHECK_SECONDS)
+    yield _end("the worker is stopping" if api.stopping.is_set() else "its tasks have moved")
 
 
-def _still_here(api: ApiContext, watched: Watched, numbers: list[int]) -> bool:
+def _still_local(api: ApiContext, watched: Watched, numbers: list[int]) -> bool:
     try:
-        _all_here(api, watched, numbers)
+        _check_local(api, watched, numbers)
     except (ElsewhereError, NotReadyError):
         return False
     return True
@@ -270,7 +270,7 @@ def _still_here(api: ApiContext, watched: Watched, numbers: list[int]) -> bool:
 # -------------------------------------------------------------------------------------------------------------- events
 
 
-def _firsts(api: ApiContext, watched: Watched) -> Iterator[bytes]:
+def _first_events(api: ApiContext, watched: Watched) -> Iterator[bytes]:
     if watched.key is None:
         yield _event("ready", b"{}")
         return

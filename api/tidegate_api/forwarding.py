@@ -1,9 +1,9 @@
-"""Asking the worker that owns a key, over one pooled client, with the credential that workers share.
+"""Forwards requests to the worker that owns a key, over one pooled client, with the workers' shared token.
 
-1. The directory says who owns the task.
-2. The request goes there, marked as forwarded: whoever gets it answers itself, or says that it is not the owner (421).
-3. A worker that does not answer, or is not the owner, is a reason to ask the directory anew, a few times; then whoever
-   has asked is told to come again.
+1. Look up the owner of the task in the directory.
+2. Send the request there, marked as forwarded: its receiver answers it, or refuses because it is not the owner (421).
+3. If the worker does not respond or is not the owner, refresh the directory and retry, for a few seconds; then the
+   client gets 503 with Retry-After.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = ("FORWARDED", "TASKS", "Peers", "detail_of", "is_forwarded", "returned
 
 FORWARDED: Final = "tidegate-forwarded"
 TASKS: Final = "tidegate-tasks"
-"""Of a forwarded request: the tasks that it is about."""
-PATIENCE: Final = 3.0
+"""Header of a forwarded request: the tasks that it concerns."""
+RETRY_SECONDS: Final = 3.0
+"""How long a request to a task whose owner is unknown or unreachable is retried."""
 _PAUSE: Final = 0.25
-_SILENCE: Final = 45.0
-"""Seconds after which a stream is over in which not even a ping came."""
-_PASSED_ON: Final = ("accept", "content-type", "idempotency-key", "last-event-id")
-_RETURNED: Final = (
+_STREAM_TIMEOUT: Final = 45.0
+"""Seconds without an event or a ping after which a stream is considered broken."""
+_FORWARDED_HEADERS: Final = ("accept", "content-type", "idempotency-key", "last-event-id")
+_RETURNED_HEADERS: Final = (
     "content-type", "cache-control", "retry-after",
     "tidegate-position", "tidegate-watermark", "tidegate-checkpoint",
 )  # fmt: skip
@@ -44,11 +45,11 @@ def is_forwarded(request: Request) -> bool:
 
 
 def tasks_of(request: Request) -> list[int]:
-    """What a forwarded request is about."""
+    """The tasks that a forwarded request concerns."""
     try:
         return [int(number) for number in request.headers[TASKS].split(",")]
     except (KeyError, ValueError):
-        raise UsageError("a forwarded request names its tasks") from None
+        raise UsageError(f"a forwarded request needs the header {TASKS}") from None
 
 
 class Peers:
@@ -65,7 +66,7 @@ class Peers:
                 await client.aclose()
 
     async def owners(self, service: Any, numbers: Iterable[int]) -> tuple[list[int], dict[str, list[int]]]:
-        """Of these tasks, those that are here, and by address those that are elsewhere."""
+        """The local ones of these tasks, and the remote ones by address."""
         ours = set(self._serving.tasks.here(service))
         here, there = list[int](), defaultdict[str, list[int]](list)
         for number in numbers:
@@ -77,13 +78,13 @@ class Peers:
 
     # -- one owner ---------------------------------------------------------------------------------------------------
     async def forward(self, request: Request, service: Any, number: int, body: bytes | None = None) -> Response:
-        """Let the owner of the task answer."""
+        """The response of the task's owner."""
         return returned(await self.ask_owner(request, service, number, body))
 
     async def ask_owner(self, request: Request, service: Any, number: int, body: bytes | None = None) -> httpx.Response:
         if is_forwarded(request):
-            raise Problem(421, "elsewhere", f"task {number} of {service.name} is not here")
-        deadline = asyncio.get_running_loop().time() + min(PATIENCE, self._seconds)
+            raise Problem(421, "elsewhere", f"this worker does not own task {number} of {service.name}")
+        deadline = asyncio.get_running_loop().time() + min(RETRY_SECONDS, self._seconds)
         while True:
             try:
                 owner = await self._serving.owner(service, number)
@@ -92,9 +93,9 @@ class Peers:
                 answer = await self.ask(owner.address, request, body=body)
                 if answer.status_code != 421:
                     return answer
-                reason = "its owner changes"
+                reason = "its owner is changing"
             except httpx.HTTPError as error:
-                reason = f"its owner does not answer ({type(error).__name__})"
+                reason = f"its owner does not respond ({type(error).__name__})"
             except NotReadyError as error:
                 reason = error.reason
             self._serving.invalidate_owners()
@@ -113,7 +114,7 @@ class Peers:
         body: bytes | None = None,
         seconds: float | None = None,
     ) -> httpx.Response:
-        """The same request, or another path, at another worker."""
+        """Send the request, or a GET of `path`, to another worker."""
         return await self._pool().request(
             request.method if path is None else "GET",
             address + (path or _target(request)),
@@ -123,15 +124,15 @@ class Peers:
         )
 
     async def stream(self, address: str, request: Request, tasks: Sequence[int]) -> httpx.Response:
-        """An answer that goes on, from a client of its own: streams would take all connections from the others."""
+        """A streaming response. It uses a client of its own: streams would exhaust the connections of the pool."""
         if self._streams is None:
             self._streams = self._make(httpx.Limits(max_connections=None, max_keepalive_connections=0))
-        headers, timeout = self._headers(request, tasks), httpx.Timeout(_SILENCE, connect=2.0)
+        headers, timeout = self._headers(request, tasks), httpx.Timeout(_STREAM_TIMEOUT, connect=2.0)
         sent = self._streams.build_request("GET", address + _target(request), headers=headers, timeout=timeout)
         return await self._streams.send(sent, stream=True)
 
     def _headers(self, request: Request, tasks: Sequence[int]) -> dict[str, str]:
-        headers = {name: value for name in _PASSED_ON if (value := request.headers.get(name)) is not None}
+        headers = {name: value for name in _FORWARDED_HEADERS if (value := request.headers.get(name)) is not None}
         headers[FORWARDED] = "1"
         if tasks:
             headers[TASKS] = ",".join(map(str, tasks))
@@ -158,7 +159,7 @@ def _target(request: Request) -> str:
 
 
 def _headers_of(answer: httpx.Response) -> Mapping[str, str]:
-    return {name: value for name in _RETURNED if (value := answer.headers.get(name)) is not None}
+    return {name: value for name in _RETURNED_HEADERS if (value := answer.headers.get(name)) is not None}
 
 
 def returned(answer: httpx.Response) -> Response:
@@ -166,7 +167,7 @@ def returned(answer: httpx.Response) -> Response:
 
 
 def detail_of(answer: httpx.Response) -> str:
-    """What another worker says about its refusal."""
+    """The `detail` of another worker's error response."""
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):

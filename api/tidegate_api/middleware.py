@@ -1,10 +1,10 @@
-"""What every request passes before a route sees it: who asks, how much, and how much at the same time.
+"""The guard middleware: authentication and limits that every request passes before its route.
 
-1. A URL that is too long is refused, before it is looked at.
-2. Without tokens, a request that a page of another origin may have caused is refused: its Host or Origin says so.
-3. Who asks is found out; nobody gets further without a name, but to the probes and the dashboard's own files.
-4. There is room for so many requests; others are told to come again. Streams of changes are counted by themselves.
-5. A body may be so large, and the answer may take so long, unless it is a stream.
+1. Reject a URL that is too long, before it is parsed.
+2. Without tokens, reject requests that a page of another origin may have sent, by their Host and Origin headers.
+3. Authenticate the caller. Only the probes and the dashboard's own files need no authentication.
+4. Limit the concurrent requests; further ones get 429. Change streams have a limit of their own.
+5. Limit the size of the body and the time of the response, except for streams.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tidegate.settings import Settings
 from tidegate_api.problems import Problem, problem, problem_of
 from tidegate_api.security import Security, is_loopback
 
-__all__ = ("MOST_URL", "PRINCIPAL", "Gatekeeper")
+__all__ = ("MAX_URL_BYTES", "PRINCIPAL", "GuardMiddleware")
 
 PRINCIPAL: Final = "tidegate.principal"
-MOST_URL: Final = 8192
+MAX_URL_BYTES: Final = 8192
 OPEN: Final = frozenset({"/", "/livez", "/readyz", "/favicon.ico"})
 ASSETS: Final = "/assets/"
 
 
-class Gatekeeper:
+class GuardMiddleware:
     def __init__(self, inner: ASGIApp, settings: Settings, security: Security) -> None:
         self._inner, self._security = inner, security
         self._most_bytes, self._seconds = settings.api_max_bytes, settings.api_timeout
@@ -36,7 +36,7 @@ class Gatekeeper:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return  # there are no websockets, and nothing to do at the start
+            return  # no websockets, and no lifespan events
         try:
             self._admit(scope)
         except Problem as refused:
@@ -48,7 +48,7 @@ class Gatekeeper:
         self._room -= 1
         try:
             if self._room < 0:
-                busy = "the worker answers as many requests as it may at the same time; come again"
+                busy = "the limit of concurrent requests is reached; retry"
                 await problem(429, "busy", busy)(scope, receive, send)
             else:
                 await self._answer(scope, receive, send)
@@ -57,8 +57,8 @@ class Gatekeeper:
 
     # -- steps 1 to 3 ------------------------------------------------------------------------------------------------
     def _admit(self, scope: Scope) -> None:
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MOST_URL:
-            raise Problem(414, "url-too-long", f"a URL may have {MOST_URL:,} bytes; long keys can go in a batch")
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
+            raise Problem(414, "url-too-long", f"a URL may have {MAX_URL_BYTES:,} bytes; send long keys in a batch")
         authorization = host = origin = None
         for name, value in scope["headers"]:
             if name == b"authorization":
@@ -83,13 +83,13 @@ class Gatekeeper:
             await send(message)
 
         try:
-            async with asyncio.timeout(self._seconds + 1):  # a second more than what a route waits for itself
+            async with asyncio.timeout(self._seconds + 1):  # a second more than the routes' own timeouts
                 if scope["method"] != "GET":
                     receive = await _read_body(scope, receive, self._most_bytes)
                 await self._inner(scope, receive, sending)
         except TimeoutError:
             if not begun:
-                late = f"this took longer than {self._seconds:g} s (api_timeout)"
+                late = f"the request took longer than {self._seconds:g} s (api_timeout)"
                 await problem(503, "timeout", late)(scope, receive, send)
         except Problem as refused:
             if not begun:
@@ -97,7 +97,7 @@ class Gatekeeper:
 
 
 def _is_stream(scope: Scope) -> bool:
-    """As the routes have it, to the slash: a key may end in the same word, and must not escape the limits."""
+    """Matches the routes exactly: a key that ends in the same word must not escape the limits."""
     parts = scope["raw_path"].split(b"/", 7)
     if scope["method"] != "GET" or parts[-1] != b"watch" or parts[:3] != [b"", b"v1", b"services"]:
         return False
@@ -105,7 +105,7 @@ def _is_stream(scope: Scope) -> bool:
 
 
 async def _read_body(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
-    """All of it, up to a size, before anybody looks at it; then whoever wants it gets it at once."""
+    """Read the body up to the limit before the route runs. Returns a `receive` that replays it."""
     too_large = Problem(413, "too-large", f"a body may have {max_bytes:,} bytes (api_max_bytes)")
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
@@ -121,24 +121,24 @@ async def _read_body(scope: Scope, receive: Receive, max_bytes: int) -> Receive:
         if size > max_bytes:
             raise too_large
     whole: Message = {"type": "http.request", "body": b"".join(chunks), "more_body": False}
-    given = False
+    replayed = False
 
-    async def give() -> Message:
-        nonlocal given
-        if given:
+    async def replay() -> Message:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        given = True
+        replayed = True
         return whole
 
-    return give
+    return replay
 
 
 def _check_origin(host: bytes | None, origin: bytes | None) -> None:
-    """A page from elsewhere can make a browser on this machine ask us. It cannot hide its name, though."""
+    """A page of another origin can make a local browser send requests here, but it cannot forge Host and Origin."""
     if not _is_local(b"//" + (host or b"")):
-        raise Problem(421, "host", "without tokens only this machine is served, under localhost or 127.0.0.1")
+        raise Problem(421, "host", "without tokens only local requests are served, at localhost or 127.0.0.1")
     if origin is not None and not _is_local(origin):
-        raise Problem(403, "origin", "without tokens no page of another origin is served")
+        raise Problem(403, "origin", "without tokens requests of pages of other origins are rejected")
 
 
 def _is_local(url: bytes) -> bool:

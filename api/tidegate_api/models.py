@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, as the OpenAPI document shows them."""
+"""Request and response bodies, for validation and for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class KeyValue(BaseModel):
 
 class KeysPage(BaseModel):
     items: list[KeyValue]
-    cursor: str | None = Field(description="For the next page; null: there is no more.")
+    cursor: str | None = Field(description="The cursor of the next page; null: this is the last page.")
 
 
 class BatchRequest(Strict):
-    keys: list[Any] = Field(description="Keys as JSON: text, whole numbers, or whatever the service's keys are.")
+    keys: list[Any] = Field(description="Keys as JSON, of the service's key type.")
 
 
 class BatchValue(BaseModel):
@@ -77,7 +77,7 @@ class TimerView(BaseModel):
 
 class ActorView(BaseModel):
     key: Any
-    states: dict[str, Any] = Field(description="Those that have a value for this key.")
+    states: dict[str, Any] = Field(description="The states that have a value for this key.")
     timers: list[TimerView]
 
 
@@ -102,9 +102,9 @@ class ServiceView(BaseModel):
     key_type: str
     tasks: int
     guarantee: str
-    rekeyed: bool = Field(description="Its input is placed by another key, through an internal topic.")
+    rekeyed: bool = Field(description="Its input is repartitioned by another key, through an internal topic.")
     dead_letters: str | None = None
-    messages: list[str] = Field(default_factory=list, description="What can be told or asked; none: nothing.")
+    messages: list[str] = Field(default_factory=list, description="The types of the messages that it handles.")
 
 
 class ServiceList(BaseModel):
@@ -129,7 +129,7 @@ class TopicList(BaseModel):
 class Record(Strict):
     value: Any
     key: Any = None
-    timestamp: int | None = Field(None, description="Milliseconds since 1970; none: the event's own time, or now.")
+    timestamp: int | None = Field(None, description="Milliseconds since 1970; null: the event's own time, or now.")
     headers: dict[str, Any] | None = None
 
 
@@ -139,40 +139,40 @@ class RecordsRequest(Strict):
 
 class RecordsSent(BaseModel):
     records: int
-    position: str = Field(description="Read with ?min_position= this to see what the records did.")
-    again: bool = Field(description="Nothing was written: an earlier request with the same Idempotency-Key did.")
+    position: str = Field(description="Pass it as ?min_position= to read state that includes these records.")
+    again: bool = Field(description="Nothing was written: an earlier request with this Idempotency-Key was executed.")
 
 
 class MessageRequest(Strict):
     key: Any
-    message: Any = Field(description="Of one of the types that the service takes.")
-    type: str | None = Field(None, description="Which of them; may be left out if there is only one.")
-    timeout: float | None = Field(None, gt=0, le=60, description="Of an ask: how many seconds to wait.")
+    message: Any = Field(description="Of a type that the service handles.")
+    type: str | None = Field(None, description="The type of the message; optional if the service handles only one.")
+    timeout: float | None = Field(None, gt=0, le=60, description="Seconds that an ask waits for the reply.")
 
 
 class Told(BaseModel):
-    position: str = Field(description="Read with ?min_position= this to see what the message did.")
+    position: str = Field(description="Pass it as ?min_position= to read state that includes this message.")
 
 
 class Reply(BaseModel):
-    reply: Any = Field(description="What the handler replied; it is committed.")
+    reply: Any = Field(description="The handler's committed reply.")
 
 
 # ----------------------------------------------------------------------------------------------- checkpoints, workers
 
 
 class SavepointRequest(Strict):
-    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$", description="How it is called from then on.")
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$", description="The savepoint's name.")
 
 
 class CheckpointList(BaseModel):
-    progress: Any = Field(description="What is under way, and how the last ones ended.")
+    progress: Any = Field(description="The checkpoint in progress, and the outcome of the last ones.")
     checkpoints: list[Any]
-    error: str = Field(description="Why the storage cannot list them; empty: it can.")
+    error: str = Field(description="Why the storage cannot list them; empty: no error.")
 
 
 class Taken(BaseModel):
-    epoch: int | None = Field(description="Its number; null: it is still under way.")
+    epoch: int | None = Field(description="The number of the checkpoint; null: it is still in progress.")
     complete: bool
 
 

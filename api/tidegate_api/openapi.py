@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's own, with a path for each service, state and topic, typed as the code types them."""
+"""The OpenAPI document: FastAPI's own, expanded to one typed path per service, state and topic."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tidegate_api.schemas import Schemas
 __all__ = ("document",)
 
 _PROBLEMS: Final = {
-    "401": "No token, or one that is not known.",
-    "403": "The token lacks the scope, or the state is not for others.",
-    "404": "There is no such thing.",
+    "401": "The token is missing or unknown.",
+    "403": "The token lacks the scope, or the state is not queryable.",
+    "404": "Not found.",
     "414": "The URL is too long.",
-    "409": "`min_position` is no position of this service; or the idempotency key was used for something else.",
-    "421": "This worker is not who was asked for.",
+    "409": "`min_position` does not belong to this service; or the idempotency key was used for another request.",
+    "421": "The request was sent to the wrong host or worker.",
     "422": "The request is invalid; `detail` says why.",
-    "429": "As many requests as may be at the same time; see Retry-After.",
-    "503": "Restoring, or the log is away; see Retry-After.",
+    "429": "The limit of concurrent requests is reached; see Retry-After.",
+    "503": "The state is being restored, or the log is unavailable; see Retry-After.",
 }
 _BODY_PROBLEMS: Final = {"413": "The body is too large.", "415": "The body is not JSON."}
 LATEST: Final = 253_402_300_799_999
 """The end of the year 9999."""
 _MESSAGE_PROBLEMS: Final = {
-    "502": "The handler failed, and its service gave the message up.",
-    "504": "No reply came in time; the message may still be handled.",
+    "502": "The handler failed, and the service's error policy gave the message up.",
+    "504": "No reply arrived in time; the message may still be handled.",
 }
 _METHODS: Final = ("get", "post")
 
@@ -93,7 +93,7 @@ def _expanded(paths: dict[str, Any], context: ApiContext, schemas: Schemas) -> I
 
 
 def _named(item: dict[str, Any], gone: set[str], suffix: str) -> dict[str, Any]:
-    """Without the parameters that the path now names."""
+    """Remove the parameters that are now literal parts of the path."""
     item = copy.deepcopy(item)
     for operation in item.values():
         operation["operationId"] = f"{operation['operationId']}_{suffix}".replace(".", "_").replace("-", "_")
@@ -205,7 +205,7 @@ def _object(properties: dict[str, Any], more: dict[str, Any] | None = None) -> d
 def _complete(operation: dict[str, Any], method: str, *, messages: bool) -> None:
     for parameter in operation.get("parameters", ()):
         kinds = [kind for kind in parameter["schema"].get("anyOf", ()) if kind != {"type": "null"}]
-        if len(kinds) == 1:  # what is not there is left out: nobody can send null in a URL or a header
+        if len(kinds) == 1:  # optional parameters are omitted, not null: a URL or a header cannot carry null
             del parameter["schema"]["anyOf"]
             parameter["schema"].update(kinds[0])
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}

@@ -1,8 +1,8 @@
-"""The one route that is asked most: the value of a key.
+"""The most frequent request: the value of a key.
 
-It is answered before FastAPI's own machinery, which costs more than the read itself: 2.3 thousand requests per second
-and core against 4 or more. FastAPI knows the route all the same, for its document and for other methods, and comes to
-the same function.
+It is answered before FastAPI's routing and validation, which cost more than the read itself: 2.3 thousand requests per
+second and core against 4 or more. The route is also registered with FastAPI, for the document and for other methods,
+and calls the same function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ("AS_OF", "AS_OF_ALONE", "PointReads", "key_in_body", "key_in_path", "
 _PREFIX: Final = "/v1/services/"
 _KNOWN: Final = frozenset({"at", "min_position", "as_of"})
 AS_OF: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-AS_OF_ALONE: Final = "as_of and min_position exclude each other: what is past does not move on"
+AS_OF_ALONE: Final = "as_of and min_position exclude each other: a checkpoint never includes later commits"
 _AS_OF: Final = re.compile(AS_OF, re.ASCII)
 
 
@@ -53,7 +53,7 @@ class PointReads:
         await self._inner(scope, receive, send)
 
     async def answer(self, request: Request, parts: list[bytes]) -> Response:
-        """`parts`: the path, divided at its first seven slashes; whatever follows is the key."""
+        """`parts`: the path, split at its first seven slashes; the rest is the key."""
         if len(parts) < 8:
             raise no_such_path()
         service, name = _text(parts[3]), _text(parts[5])
@@ -79,8 +79,8 @@ class PointReads:
 
 
 def no_such_path() -> Problem:
-    """A path whose slashes are not where they seem to be: some are percent-encoded."""
-    return Problem(404, "not-found", "there is nothing at this path; percent-encode slashes in keys only")
+    """For a path with percent-encoded slashes outside of the key."""
+    return Problem(404, "not-found", "no such path; percent-encode slashes in keys only")
 
 
 def _as_of(query: Mapping[str, str]) -> str:
@@ -97,13 +97,13 @@ def _answer(
     shown = key_text(key, state.service.key_type)
     if text is None:
         what = f"no entry {query['at']!r}" if "at" in query else "no value"
-        missing = f"{state.service.name}.{state.declaration.name} holds {what} for the key {shown.decode()}"
+        missing = f"{state.service.name}.{state.declaration.name} has {what} for the key {shown.decode()}"
         return problem_of(Problem(404, "no-value", missing, headers))
     return Response(b'{"key":%b,"value":%b}' % (shown, text), 200, headers, "application/json")
 
 
 def key_in_path(raw: bytes, key_type: Any) -> bytes:
-    """A key as it stands in a path: percent-encoded; text as it is, anything else as JSON."""
+    """A key from a path: percent-encoded; a str as it is, any other type as JSON."""
     decoded = unquote_to_bytes(raw)
     if key_type is bytes:
         return decoded
@@ -114,7 +114,7 @@ def key_in_path(raw: bytes, key_type: Any) -> bytes:
 
 
 def key_in_body(key: Any, key_type: Any) -> bytes:
-    """A key in a body: text may stand for itself, whatever the type; bytes as {"base64": ...}."""
+    """A key from a body: JSON; an int may be given as text, bytes as {"base64": ...}."""
     if isinstance(key, dict) and key.keys() == {"base64"} and isinstance(key["base64"], str):
         try:
             return base64.b64decode(key["base64"], validate=True)
@@ -138,7 +138,7 @@ def _query(raw: bytes) -> dict[str, str]:
     try:
         found = parse_qs(raw.decode("ascii"), keep_blank_values=True, max_num_fields=10)
     except (ValueError, UnicodeDecodeError):
-        raise UsageError("the query of this URL cannot be read") from None
+        raise UsageError("the query string of the URL is invalid") from None
     for name in found.keys() - _KNOWN:
-        raise UsageError(f"there is no parameter {name!r} here; known: {', '.join(sorted(_KNOWN))}")
+        raise UsageError(f"unknown parameter {name!r}; known: {', '.join(sorted(_KNOWN))}")
     return {name: values[-1] for name, values in found.items()}

@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457): what went wrong, in words that say what to do."""
+"""Errors as problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ _KINDS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (LogError, 503, "log-unavailable"),
     (CheckpointError, 409, "checkpoint"),
 )
-"""The first that fits."""
+"""By error class: status and kind. The first match applies."""
 
 
 class Problem(Exception):
-    """What a route answers instead."""
+    """An error response, raised by a route."""
 
     def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.kind, self.detail, self.headers = status, kind, detail, dict(headers or {})
@@ -91,7 +91,7 @@ def problem(status: int, kind: str, detail: str, headers: Mapping[str, str] | No
 
 
 def problem_of(error: Exception) -> Response:
-    """What an error means for whoever has asked."""
+    """The error response for an exception."""
     if isinstance(error, Problem):
         return problem(error.status, error.kind, error.detail, error.headers)
     for kind, status, name in _KINDS:
@@ -100,7 +100,7 @@ def problem_of(error: Exception) -> Response:
     if isinstance(error, RecursionError):
         return problem(422, "invalid", "the request is nested too deeply")
     logger.error("a request failed", exc_info=error)
-    return problem(500, "internal", "the worker failed to answer; its log says why")
+    return problem(500, "internal", "internal error; see the worker's log")
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -116,7 +116,7 @@ def add_handlers(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101
-        detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
+        detail = f"no such path: {request.url.path}" if error.status_code == 404 else str(error.detail)
         return problem(error.status_code, _slug(error.status_code), detail, error.headers)
 
     for kind in (Problem, TidegateError, RecursionError, Exception):

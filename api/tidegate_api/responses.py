@@ -1,4 +1,4 @@
-"""Answers that carry committed state: JSON, and the headers that say of which commit it is."""
+"""Responses with committed state: JSON, and headers that name the commits it includes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ("NO_STORE", "json_answer", "key_text", "merged_headers", "past_header
 
 NO_STORE: Final = {"cache-control": "no-store"}
 _KNOWN: Final = 1 << 61
-"""Watermarks are within this; beyond, time has not begun, or is at its end."""
+"""Bound of real watermarks; beyond it, event time has not started or has ended."""
 
 
 def position_headers(reached: Iterable[ReadCommit]) -> dict[str, str]:
-    """Tidegate-Position; and the lowest watermark and checkpoint of all."""
+    """Tidegate-Position, and the lowest watermark and checkpoint of the commits."""
     known = list(reached)
     headers = dict(NO_STORE)
     if not known:
@@ -35,7 +35,7 @@ def position_headers(reached: Iterable[ReadCommit]) -> dict[str, str]:
 
 
 def past_headers(past: AsOfView) -> dict[str, str]:
-    """Of an answer that is as of a checkpoint."""
+    """The headers of a response as of a checkpoint."""
     return {**NO_STORE, **_times(past.watermark, past.manifest.epoch)}
 
 
@@ -49,7 +49,7 @@ def _times(watermark: int, epoch: int) -> dict[str, str]:
 
 
 def merged_headers(answers: Iterable[Mapping[str, str]], run: str, positions: Iterable[Position]) -> dict[str, str]:
-    """Of an answer that several workers had a part in."""
+    """The headers of a response that is merged from several workers."""
     known = list(answers)
     headers = {**NO_STORE, "tidegate-position": str(merge(run, positions))}
     for name in ("tidegate-watermark", "tidegate-checkpoint"):
@@ -60,7 +60,7 @@ def merged_headers(answers: Iterable[Mapping[str, str]], run: str, positions: It
 
 
 def key_text(key: bytes, key_type: Any) -> bytes:
-    """A key as JSON. Whole numbers of any size: orjson writes those of 64 bits only."""
+    """A key as JSON. Integers may have any size; orjson supports 64 bits only."""
     found = json_key(key, key_type)
     return orjson.dumps(found) if key_type is str else json.dumps(found).encode()
 

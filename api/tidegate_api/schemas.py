@@ -1,4 +1,4 @@
-"""JSON schemas of the types that handlers and topics name."""
+"""JSON schemas of the declared types of topics, states and messages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 
 __all__ = ("Schemas", "type_name")
 
-_PLACE: Final = "#/components/schemas/"
+_REFERENCES: Final = "#/components/schemas/"
 
 
 def type_name(type_: Any) -> str:
-    """A type, for people."""
+    """The display name of a type."""
     if type_ is Any:
         return "any"
     if isinstance(type_, type) and get_origin(type_) is None:
@@ -23,7 +23,7 @@ def type_name(type_: Any) -> str:
 
 
 class Schemas:
-    """Schemas of many types, and the components that they share."""
+    """The schemas of several types, and their shared components."""
 
     def __init__(self, types: Iterable[Any]) -> None:
         self.components: dict[str, Any] = {}
@@ -32,7 +32,7 @@ class Schemas:
             self._schemas.setdefault(id(type_), (type_, self._make(type_)))
 
     def of(self, type_: Any) -> dict[str, Any]:
-        """Anything, where the type says nothing that a schema could."""
+        """The schema of a type; the empty schema, which accepts anything, if none can be derived."""
         found = self._schemas.get(id(type_))
         return {} if found is None else found[1]
 
@@ -42,7 +42,7 @@ class Schemas:
         for make in (_by_msgspec, _by_pydantic):
             try:
                 schema, components = make(type_)
-            except Exception:  # noqa: S112  neither knows all types; any JSON is then allowed
+            except Exception:  # noqa: S112  neither library supports all types; any JSON is then allowed
                 continue
             self.components |= components
             return schema
@@ -50,12 +50,12 @@ class Schemas:
 
 
 def _by_msgspec(type_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    (schema,), components = msgspec.json.schema_components([type_], ref_template=_PLACE + "{name}")
+    (schema,), components = msgspec.json.schema_components([type_], ref_template=_REFERENCES + "{name}")
     return schema, components
 
 
 def _by_pydantic(type_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     from pydantic import TypeAdapter
 
-    schema = TypeAdapter(type_).json_schema(ref_template=_PLACE + "{model}")
+    schema = TypeAdapter(type_).json_schema(ref_template=_REFERENCES + "{model}")
     return schema, schema.pop("$defs", {})

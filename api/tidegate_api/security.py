@@ -1,12 +1,12 @@
-"""Who asks, and what they may do: static tokens and JSON web tokens, each with scopes.
+"""Authentication and authorization: static tokens and JSON web tokens, each with scopes.
 
     state:read:SERVICE   read its states, actors and changes         state:read:*   those of all services
     actor:send:SERVICE   tell and ask its actors                     actor:send:*
     topic:send:TOPIC     send records                                topic:send:*
     ops                  workers, metrics, checkpoints, savepoints, the OpenAPI document
 
-Without tokens everybody may do everything, and then the API is bound to this machine's loopback only, and answers no
-page of another origin.
+Without tokens every client has every scope; the API is then bound to the loopback interface only, and rejects requests
+of pages of other origins.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tidegate.errors import SettingsError
 from tidegate.settings import Settings
 from tidegate_api.problems import Problem
 
-__all__ = ("ANYBODY", "Principal", "Security", "is_loopback")
+__all__ = ("UNRESTRICTED", "Principal", "Security", "is_loopback")
 
-_SHORTEST: Final = 16
+_MIN_TOKEN_LENGTH: Final = 16
 _KINDS: Final = ("state:read:", "actor:send:", "topic:send:")
 _CACHED: Final = 1000
 _LEEWAY: Final = 10
@@ -37,7 +37,7 @@ _SYMMETRIC: Final = ["HS256", "HS384", "HS512"]
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody, and what they may do."""
+    """An authenticated caller and its scopes."""
 
     scopes: frozenset[str]
     everything: bool = False
@@ -51,17 +51,17 @@ class Principal:
         return bool(kind) and f"{kind}:*" in self.scopes
 
     def may_any(self, kind: str) -> bool:
-        """Whether there is anything of this kind that they may."""
+        """Whether the caller has any scope of this kind."""
         return self.everything or any(scope.startswith(kind) for scope in self.scopes)
 
     def require(self, *scopes: str) -> None:
-        """One of these is enough."""
+        """Require one of these scopes."""
         if not any(map(self.may, scopes)):
             needed = " or ".join(scopes)
-            raise Problem(403, "scope", f"this token may not do that: it needs the scope {needed}")
+            raise Problem(403, "scope", f"the token lacks the scope {needed}")
 
 
-ANYBODY: Final = Principal(frozenset(), everything=True)
+UNRESTRICTED: Final = Principal(frozenset(), everything=True)
 
 
 class Security:
@@ -74,36 +74,36 @@ class Security:
             self._tokens.append((_digest(settings.api_peer_token), peer))
         self._jwt = _Jwt.of(settings)
         self.enabled = bool(tokens or self._jwt)
-        """Without tokens everybody may do everything."""
+        """Whether tokens are configured; without them every caller has every scope."""
         self._known: dict[bytes, tuple[float, Principal]] = {}
 
     def check_bind(self, host: str, *, insecure: bool) -> None:
-        """Refuse to serve strangers."""
+        """Refuse to serve other machines without authentication."""
         if not (is_loopback(host) or self.enabled or insecure):
             raise SettingsError(
-                f"the API would answer everybody who reaches {host}, and there are no tokens. Give some "
-                f"(TIDEGATE_API_TOKENS, --api-tokens-file, TIDEGATE_API_JWT_KEY), bind it to 127.0.0.1, or say "
-                f"--insecure if the network itself keeps strangers away."
+                f"the API would serve every client that reaches {host}, because no tokens are configured. Configure "
+                f"some (TIDEGATE_API_TOKENS, --api-tokens-file, TIDEGATE_API_JWT_KEY), bind the API to 127.0.0.1, or "
+                f"give --insecure if the network itself restricts access."
             )
 
     def principal(self, authorization: bytes | None) -> Principal:
-        """Problem 401: nobody that is known."""
+        """The authenticated caller. Problem 401: the token is missing or unknown."""
         if not self.enabled:
-            return ANYBODY
+            return UNRESTRICTED
         kind, _, token = (authorization or b"").partition(b" ")
         if kind.lower() != b"bearer" or not token:
-            raise _unauthorized("say who you are: Authorization: Bearer TOKEN")
+            raise _unauthorized("a token is required: Authorization: Bearer TOKEN")
         token = token.strip()
         digest = sha256(token).digest()
         found: Principal | None = None
-        for known, principal in self._tokens:  # all of them, so that the time tells nothing
+        for known, principal in self._tokens:  # all of them, so that the timing reveals nothing
             if hmac.compare_digest(known, digest):
                 found = principal
-        return found or self._by_jwt(token, digest)
+        return found or self._from_jwt(token, digest)
 
-    def _by_jwt(self, token: bytes, digest: bytes) -> Principal:
+    def _from_jwt(self, token: bytes, digest: bytes) -> Principal:
         if self._jwt is None:
-            raise _unauthorized("this token is not known here")
+            raise _unauthorized("the token is unknown")
         now = time.time()
         cached = self._known.get(digest)
         if cached is not None and cached[0] > now:
@@ -122,7 +122,7 @@ class _Jwt:
         if not pem and len(key.encode()) < 32:
             raise SettingsError("api_jwt_key: a secret for JSON web tokens needs 32 bytes or more")
         if pem and "PRIVATE KEY" in key:
-            raise SettingsError("api_jwt_key is a private key: give the public one, tokens are only checked here")
+            raise SettingsError("api_jwt_key is a private key: give the public key, tokens are only verified here")
         if pem and importlib.util.find_spec("cryptography") is None:
             raise SettingsError("api_jwt_key is a public key, which needs the extra jwt: pip install 'tidegate[jwt]'")
         self._algorithms = _ASYMMETRIC if pem else _SYMMETRIC
@@ -147,7 +147,7 @@ class _Jwt:
                 options=options,
             )
         except (jwt.InvalidTokenError, UnicodeDecodeError) as error:
-            raise _unauthorized(f"this token is not valid: {error}") from error
+            raise _unauthorized(f"the token is not valid: {error}") from error
         return float(claims["exp"]), Principal(frozenset(_scopes_of(claims)))
 
 
@@ -190,18 +190,19 @@ def _entries(text: str, where: str) -> Iterable[tuple[str, frozenset[str]]]:
         for scope in scopes:
             if scope != "ops" and not scope.startswith(_KINDS):
                 raise SettingsError(
-                    f"{where}: {scope!r} is no scope; there are state:read:SERVICE, actor:send:SERVICE, "
+                    f"{where}: {scope!r} is not a scope; scopes are state:read:SERVICE, actor:send:SERVICE, "
                     f"topic:send:TOPIC and ops"
                 )
         if not scopes:
-            raise SettingsError(f"{where}: a token without a scope can do nothing: TOKEN SCOPE SCOPE ...")
+            raise SettingsError(f"{where}: a token has no scope; write TOKEN SCOPE SCOPE ...")
         yield token, frozenset(scopes)
 
 
 def _check_token(token: str, where: str) -> None:
-    if len(token) < _SHORTEST or not token.isascii():
+    if len(token) < _MIN_TOKEN_LENGTH or not token.isascii():
         raise SettingsError(
-            f"{where}: a token needs {_SHORTEST} characters or more, of ASCII; make one with: openssl rand -hex 24"
+            f"{where}: a token needs at least {_MIN_TOKEN_LENGTH} ASCII characters; "
+            f"generate one with: openssl rand -hex 24"
         )
 
 

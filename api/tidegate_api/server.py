@@ -1,7 +1,7 @@
-"""The API of a worker: uvicorn in the worker's own event loop.
+"""The HTTP server of a worker: uvicorn in the worker's own event loop.
 
-It listens before the worker opens its log: until the tasks are restored, whoever asks is told to come again. When the
-worker stops, it takes up nothing more, answers what was asked, ends its streams, and only then do the tasks close.
+It listens before the worker opens its log: until the tasks are restored, requests get 503 with Retry-After. When the
+worker stops, it accepts no more requests, completes the open ones and ends its streams; only then do the tasks close.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate_api.addresses import bind, split, url_of
 from tidegate_api.application import make_application
 from tidegate_api.context import ApiContext, Slots
 from tidegate_api.forwarding import Peers
-from tidegate_api.middleware import MOST_URL
+from tidegate_api.middleware import MAX_URL_BYTES
 from tidegate_api.problems import problem
 from tidegate_api.security import Security
 
@@ -35,23 +35,23 @@ __all__ = ("ApiServer", "listen", "listen_privately")
 
 logger = logging.getLogger("tidegate.api")
 
-LEAVE_SECONDS: Final = 5
-MOST_HEAD: Final = 256 << 10
-"""Bytes of a request without its body;"""
+SHUTDOWN_SECONDS: Final = 5
+MAX_HEAD_BYTES: Final = 256 << 10
+"""The limit of a request's line and headers."""
 HEAD_SECONDS: Final = 20.0
-"""and how long it may take to come."""
-MOST_CONNECTIONS: Final = 1000
+"""How long a request's line and headers may take to arrive."""
+MAX_CONNECTIONS: Final = 1000
 
 
 def listen(settings: Settings, *, explicit: bool) -> socket.socket:
-    """The public socket, for a worker or for all processes of one. SettingsError: it may not, or cannot."""
+    """The public socket, for a worker or for all its processes. SettingsError: not allowed, or not possible."""
     host, _ = split(settings.api)
     Security(settings).check_bind(host, insecure=settings.api_insecure == "on")
     return bind(settings.api, explicit=explicit)
 
 
 def listen_privately(settings: Settings, number: int) -> socket.socket:
-    """A socket of one of several processes, where the other workers find it."""
+    """A socket of one of several processes, at which other workers reach it."""
     host, _ = split(settings.api)
     port = 0
     if settings.advertise:
@@ -60,7 +60,8 @@ def listen_privately(settings: Settings, number: int) -> socket.socket:
 
 
 class ApiServer:
-    """`public`: where clients come; with others in front of it, `private` is where other workers find this one."""
+    """`public`: the socket for clients. `private`: with several processes that share it, the socket for other
+    workers."""
 
     def __init__(
         self, app: App, settings: Settings, public: socket.socket, private: socket.socket | None = None
@@ -70,7 +71,7 @@ class ApiServer:
         host, _ = split(settings.api)
         tls = bool(settings.api_tls_cert)
         self.url = url_of(public, host, advertise="", tls=tls)
-        """For people."""
+        """The URL to show to users."""
         advertised = settings.advertise
         if private is not None and advertised:
             advertised = f"{split(advertised)[0]}:{private.getsockname()[1]}"
@@ -99,7 +100,7 @@ class ApiServer:
             proxy_headers=False,
             date_header=False,
             timeout_keep_alive=60,
-            timeout_graceful_shutdown=LEAVE_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             ssl_certfile=settings.api_tls_cert or None,
             ssl_keyfile=settings.api_tls_key or None,
         )
@@ -115,12 +116,12 @@ class ApiServer:
             await asyncio.sleep(0.005)
 
     def announce(self) -> None:
-        """For people; of several processes, the one that started them has said it."""
+        """Log the URL; with several processes, their parent has logged it."""
         if self._alone:
             logger.info("dashboard and API at %s", self.url)
 
     def stop_soon(self) -> None:
-        """Not ready any more, and streams end."""
+        """Fail the readiness probe, and end the streams."""
         self._context.stopping.set()
 
     async def stop(self) -> None:
@@ -133,9 +134,8 @@ class ApiServer:
 
 
 class _Protocol(HttpToolsProtocol):
-    """What cannot be parsed is a problem like any other; a URL of more than 64 kB cannot. And before it is known who
-    asks, nobody may take much room or time: not by endless headers, nor by sending them slowly, nor by many connections
-    that ask nothing."""
+    """Reports requests that cannot be parsed, such as URLs over 64 kB, as problem+json. And limits what a client can
+    use before it is authenticated: the size of the headers, the time to send them, and the number of connections."""
 
     _head: asyncio.TimerHandle | None = None
     """Runs while the head of a request is awaited."""
@@ -144,7 +144,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
+        if len(self.connections) > MAX_CONNECTIONS:
             transport.close()
         self._expect_head()
 
@@ -154,11 +154,11 @@ class _Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
-            return  # whoever still sends reads the answer when it is done
+            return  # the client reads the response after it has sent its request
         super().data_received(data)
         if self._head is not None:
             self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD:
+            if self._head_bytes > MAX_HEAD_BYTES:
                 self._refused = True
                 self._send(_too_large(self.url))
 
@@ -171,7 +171,7 @@ class _Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._send(_too_large(self.url) if len(self.url) > MOST_URL else problem(400, "bad-request", msg))
+        self._send(_too_large(self.url) if len(self.url) > MAX_URL_BYTES else problem(400, "bad-request", msg))
         self.transport.close()
 
     def _expect_head(self) -> None:
@@ -190,13 +190,13 @@ class _Protocol(HttpToolsProtocol):
 
 
 def _too_large(url: bytes) -> Response:
-    if len(url) > MOST_URL:
-        return problem(414, "url-too-long", f"a URL may have {MOST_URL:,} bytes; long keys can go in a batch")
-    return problem(431, "headers-too-large", f"a request without its body may have {MOST_HEAD:,} bytes")
+    if len(url) > MAX_URL_BYTES:
+        return problem(414, "url-too-long", f"a URL may have {MAX_URL_BYTES:,} bytes; send long keys in a batch")
+    return problem(431, "headers-too-large", f"the headers of a request may have {MAX_HEAD_BYTES:,} bytes")
 
 
 class _Server(uvicorn.Server):
-    """Signals are the worker's business."""
+    """Leaves signal handling to the worker."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The routes, by what they are about."""
+"""The routes, by resource."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ()
 
 
 class _Anything(Convertor[str]):
-    """The rest of a path, whatever is in it: Starlette's own `path` stops at a line's end."""
+    """The rest of a path, with any characters: Starlette's own `path` does not match line breaks."""
 
     regex = r"[\s\S]*"
 

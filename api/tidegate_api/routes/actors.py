@@ -1,4 +1,4 @@
-"""Actors: all that is known of a key, and messages to it."""
+"""Actors: all states and timers of a key, and messages to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def get_actor(
     min_position: MinPosition = None,
     as_of: AsOf = None,
 ) -> Response:
-    """All states and timers of a key, of one commit; or as they were at a checkpoint or savepoint."""
+    """All states and timers of a key as of one commit, or as of a checkpoint or savepoint."""
     definition = api.serving.service(service)
     parts = request.scope["raw_path"].split(b"/", 5)
     if len(parts) < 6:
@@ -70,13 +70,15 @@ def _shown(actor: ActorState, key: bytes, key_type: Any, headers: Mapping[str, s
 
 IdempotencyKey = Annotated[
     str | None,
-    Header(description="The same key is handled once, however often it is sent.", max_length=200, min_length=1),
+    Header(
+        description="A message with the same key is handled once, even if it is retried.", max_length=200, min_length=1
+    ),
 ]
 
 
 @router.post("/v1/services/{service}/tell", response_model=Told, dependencies=MAY_SEND)
 async def tell_actor(api: Api, service: str, body: MessageRequest, idempotency_key: IdempotencyKey = None) -> Response:
-    """Put a message into an actor's mailbox. The answer comes when it is durable, and before it is handled."""
+    """Put a message into an actor's mailbox. The response is sent once it is durable, before it is handled."""
     known, _, key, message = _message(api, service, body)
     posted = await known.tell(key, message, idempotency_key=idempotency_key)
     position = Position(api.serving.run, {}, {posted.topic: {posted.partition: posted.position}})
@@ -85,9 +87,9 @@ async def tell_actor(api: Api, service: str, body: MessageRequest, idempotency_k
 
 @router.post("/v1/services/{service}/ask", response_model=Reply, dependencies=MAY_SEND)
 async def ask_actor(api: Api, service: str, body: MessageRequest, idempotency_key: IdempotencyKey = None) -> Response:
-    """Tell an actor something, and wait for its reply: it comes when all that its handler did is committed. 504: none
-    came in time, and the message may still be handled; ask again with the same idempotency key. 409: the handler
-    refused it. 502: the handler failed."""
+    """Send a message to an actor and wait for its reply, which is sent once the handler's effects are committed. 504:
+    no reply arrived in time, and the message may still be handled; retry with the same idempotency key. 409: the
+    handler rejected the message. 502: the handler failed."""
     known, replies, key, message = _message(api, service, body)
     seconds = min(body.timeout or api.settings.api_timeout, api.settings.api_timeout)
     reply = await known.ask(key, message, timeout=seconds, idempotency_key=idempotency_key)
@@ -96,14 +98,14 @@ async def ask_actor(api: Api, service: str, body: MessageRequest, idempotency_ke
 
 
 def _message(api: ApiContext, service: str, body: MessageRequest) -> tuple[Service, Codec[Any], Any, Any]:
-    """The service, how its reply is written, the key and the message, by their types."""
+    """The service, the codec of its reply, and the decoded key and message."""
     definition = api.serving.service(service)
     api.serving.require_running()
     kinds = definition.messages
     if not kinds:
         raise UsageError(f"service {service!r} handles no messages: @{service}.on(MessageType) adds a handler")
     if body.type is None and len(kinds) > 1:
-        raise UsageError(f"which type is the message of? service {service!r} takes {', '.join(sorted(kinds))}")
+        raise UsageError(f"give the type of the message; service {service!r} handles {', '.join(sorted(kinds))}")
     kind = kinds.get(body.type) if body.type is not None else next(iter(kinds.values()))
     if kind is None:
         raise UsageError(f"service {service!r} handles no message {body.type!r}, only {', '.join(sorted(kinds))}")

@@ -1,4 +1,4 @@
-"""Many keys at once, whoever owns them."""
+"""Batch reads: the values of many keys, over all workers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def _batch(
         by_task[state.task_of(key)].append(index)
     here = set(api.serving.tasks.here(state.service))
     if is_forwarded(request) and not by_task.keys() <= here:
-        raise Problem(421, "elsewhere", "not all of these keys are here")
+        raise Problem(421, "elsewhere", "this worker does not own all of these keys")
     values: list[bytes | None] = [None] * len(keys)
     wanted = None if min_position is None else parse_position(min_position)
     headers = []

@@ -1,4 +1,4 @@
-"""Changes as they are committed, as server-sent events."""
+"""Change streams: committed changes as server-sent events."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ async def watch_state(
     api: Api,
     service: str,
     state: str,
-    key: Annotated[str | None, Query(description="Of this key; none: of all keys.")] = None,
-    prefix: Annotated[str, Query(description="Of keys that begin with this.")] = "",
+    key: Annotated[str | None, Query(description="Changes of this key only; default: of all keys.")] = None,
+    prefix: Annotated[str, Query(description="Changes of keys that begin with this.")] = "",
 ) -> Response:
-    """Changes as they are committed, whichever workers have the keys. Of one key: first an event `value` with what it
-    holds now, then `change` for each commit that changes it. Of all keys, or those with a prefix: `ready` when every
-    worker listens, then `change`. Maps tell which entries changed. `missed`: you were too slow; read again. `end`: a
-    task has moved, or a worker is gone; connect again."""
+    """Committed changes over all workers. For one key: first an event `value` with its current value, then a `change`
+    per commit that changes it. For all keys, or those with a prefix: `ready` once every worker is subscribed, then
+    `change`. For maps, a change holds the changed entries. `missed`: the client was too slow and has a gap; read the
+    state again. `end`: a task has moved, or a worker is gone; reconnect."""
     found = api.serving.state(service, state)
     raw = None if key is None else parse_key(key, found.service.key_type)
     return await open_stream(request, api, Watched(states=[found], key=raw, prefix=prefix.encode()))
@@ -53,10 +53,10 @@ async def watch_state(
 
 @router.get("/v1/services/{service}/watch", response_class=EventSourceResponse, responses=_ANSWERS)
 async def watch_actor(
-    request: Request, api: Api, service: str, key: Annotated[str, Query(description="Which actor.")]
+    request: Request, api: Api, service: str, key: Annotated[str, Query(description="The key of the actor.")]
 ) -> Response:
-    """Changes of all states of one actor, in one stream: each event names its state. Browsers have six connections to
-    a host, and a stream takes one."""
+    """Changes of all states of one actor in one stream; each event names its state. A browser has only six connections
+    per host, and each stream uses one."""
     states = api.serving.readable_states(service)
     if not states:
         raise Problem(404, "not-found", f"service {service!r} has no state that can be watched")

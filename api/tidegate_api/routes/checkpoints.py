@@ -1,4 +1,4 @@
-"""Checkpoints and savepoints: which there are, and taking one now."""
+"""Checkpoints and savepoints: listing them, and taking one now."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ router = APIRouter(tags=["checkpoints"], dependencies=MAY_OPERATE)
 
 @router.get("/v1/checkpoints", response_model=CheckpointList)
 async def list_checkpoints(api: Api) -> Response:
-    """The complete checkpoints, the newest first, and what is under way."""
+    """The complete checkpoints, newest first, and the one in progress."""
     _require_running(api)
     return await _listed(api, api.serving.history.checkpoints())
 
 
 @router.get("/v1/savepoints", response_model=CheckpointList)
 async def list_savepoints(api: Api) -> Response:
-    """The savepoints, the newest first."""
+    """The savepoints, newest first."""
     _require_running(api)
     return await _listed(api, api.serving.history.savepoints())
 
 
 @router.post("/v1/checkpoints", response_model=Taken, responses={202: {"model": Taken}})
 async def take_checkpoint(api: Api) -> Response:
-    """Take a checkpoint now. 202: it is under way, and goes on."""
+    """Take a checkpoint now. 202: it is not complete yet, and continues."""
     _require_running(api)
     return await _take(api, None)
 
 
 @router.post("/v1/savepoints", response_model=Taken, responses={202: {"model": Taken}})
 async def take_savepoint(api: Api, savepoint: SavepointRequest) -> Response:
-    """Take a savepoint now, which stays until somebody deletes it. 202: it is under way, and goes on."""
+    """Take a savepoint now; it is kept until it is deleted. 202: it is not complete yet, and continues."""
     _require_running(api)
     return await _take(api, savepoint.name)
 
@@ -53,7 +53,7 @@ def _require_running(api: ApiContext) -> None:
 
 
 async def _listed(api: ApiContext, listing: Awaitable[list[Checkpoint]]) -> Response:
-    """How they are doing is told by the log: it can be said while the storage does not answer, when it is asked for."""
+    """The progress comes from the log, so it is available even if the storage does not respond."""
     found: list[Checkpoint] = []
     error = ""
     try:

@@ -24,12 +24,12 @@ __all__ = ("router",)
 router = APIRouter(tags=["operations"])
 
 _SECONDS = 2.0
-"""How long another worker may take to tell about itself."""
+"""The timeout for the status of another worker."""
 
 
 @router.get("/v1/workers", response_model=WorkerList)
 async def list_workers(request: Request, api: Api, caller: Caller) -> Response:
-    """All workers of the app, with their tasks: state, lag, event time, and what they have counted."""
+    """All workers of the app, with their tasks: state, lag, event time and counters."""
     caller.require("ops")
     own = api.serving.status()
     if is_forwarded(request):
@@ -47,9 +47,9 @@ async def _ask(request: Request, api: ApiContext, worker: Any) -> WorkerSummary:
             answer = await api.peers.ask(worker.address, request, seconds=_SECONDS)
             if answer.status_code == 200:
                 return msgspec.json.decode(answer.content, type=_Workers).workers[0]
-            error = f"it answers with status {answer.status_code}"
+            error = f"it responded with status {answer.status_code}"
         except (httpx.HTTPError, msgspec.MsgspecError) as failure:
-            error = f"it does not answer ({type(failure).__name__})"
+            error = f"it does not respond ({type(failure).__name__})"
     return WorkerSummary(
         name=worker.name, address=worker.address, ready=False, pid=0, started=0.0, now=0.0, error=error
     )
@@ -61,20 +61,20 @@ class _Workers(msgspec.Struct):
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def metrics(api: Api, caller: Caller) -> Response:
-    """Of this worker process, for Prometheus."""
+    """The metrics of this worker process, for Prometheus."""
     caller.require("ops")
     return Response(generate_latest(api.serving.registry), 200, NO_STORE, CONTENT_TYPE_LATEST)
 
 
 @router.get("/livez", include_in_schema=False)
 async def live() -> Response:
-    """The event loop turns."""
+    """Liveness: the event loop runs."""
     return Response("ok\n", 200, NO_STORE, "text/plain")
 
 
 @router.get("/readyz", include_in_schema=False)
 async def ready(api: Api) -> Response:
-    """The tasks are open, the group knows this worker, and it is not about to stop."""
+    """Readiness: the tasks are open, the group membership is confirmed, and the worker is not stopping."""
     if api.stopping.is_set() or not api.serving.ready:
-        return problem(503, "not-ready", "the worker is starting, restoring, stopping, or has lost its group")
+        return problem(503, "not-ready", "the worker is starting, restoring or stopping, or lost its group membership")
     return Response("ok\n", 200, NO_STORE, "text/plain")

@@ -1,4 +1,4 @@
-"""What services there are, and what they are made of."""
+"""The app's services: topics, states, timers, messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["services"])
 
 @router.get("/v1/services", response_model=ServiceList)
 async def list_services(api: Api, caller: Caller) -> Response:
-    """The app's services, as far as the token may know them."""
+    """The app's services that the token may access."""
     names = [name for name in api.serving.services() if caller.may("ops") or caller.may(f"state:read:{name}")]
     if not names:
         caller.require("ops", "state:read:*")

@@ -28,7 +28,7 @@ __all__ = ("router",)
 router = APIRouter(tags=["state"], dependencies=MAY_READ)
 
 MinPosition = Annotated[
-    str | None, Query(description="Answer with nothing older than what this token is of.", max_length=16384)
+    str | None, Query(description="Wait until the state includes everything in this token.", max_length=16384)
 ]
 AsOf = Annotated[
     str | None,
@@ -38,7 +38,8 @@ AsOf = Annotated[
     ),
 ]
 Cursor = Annotated[
-    str | None, Query(description="What the page before said.", pattern=r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?$")
+    str | None,
+    Query(description="The cursor of the previous page.", pattern=r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?$"),
 ]
 
 
@@ -48,11 +49,11 @@ async def get_key(
     service: str,
     state: str,
     key: str,
-    at: Annotated[str | None, Query(description="Of a map: the key of one entry.")] = None,
+    at: Annotated[str | None, Query(description="The key of one entry of a map.")] = None,
     min_position: MinPosition = None,
     as_of: AsOf = None,
 ) -> Response:
-    """The committed value of a key: of a map or a list, all of it."""
+    """The committed value of a key; a map or a list with all its entries."""
     answer: Response = await request.app.state.points.answer(request, request.scope["raw_path"].split(b"/", 7))
     return answer
 
@@ -68,14 +69,14 @@ async def list_keys(
     state: str,
     prefix: Annotated[str, Query(description="Keys that begin with this.")] = "",
     start: Annotated[str, Query(description="From this key on.")] = "",
-    end: Annotated[str, Query(description="Up to this key, which is left out.")] = "",
-    limit: Annotated[int, Query(ge=1, le=100_000, description="Keys of a page.")] = 100,
+    end: Annotated[str, Query(description="Up to this key, exclusive.")] = "",
+    limit: Annotated[int, Query(ge=1, le=100_000, description="The size of the page.")] = 100,
     cursor: Cursor = None,
     min_position: MinPosition = None,
     as_of: AsOf = None,
 ) -> Response:
-    """Keys and their values, in the order of their bytes, over all tasks and workers. A page is no snapshot: each key
-    in it is as of a commit, and later ones may be of later commits."""
+    """Keys and their values, in byte order, over all tasks and workers. A page is not a snapshot: each key is as of a
+    commit, and later keys may be as of later commits."""
     found = api.serving.state(service, state)
     keys = KeyRange(prefix=prefix.encode(), start=start.encode(), end=end.encode(), cursor=_decoded_cursor(cursor))
     limit = min(limit, api.settings.api_page)
@@ -124,7 +125,7 @@ async def _local(
 async def _gather(
     request: Request, api: ApiContext, state: QueryableState, keys: KeyRange, limit: int, min_position: str | None
 ) -> tuple[KeyPage, dict[str, str]]:
-    """Ask all owners for a page, and merge: what lies behind the end of one that has more is left for the next."""
+    """Request a page from all owners, and merge them up to the lowest cursor; the rest is left for the next page."""
     here, there = await api.peers.owners(state.service, range(state.service.tasks))
     parts = await asyncio.gather(
         _local(api, state, keys, here, limit, min_position) if here or not there else _nothing(),
@@ -149,10 +150,10 @@ async def _nothing() -> tuple[KeyPage, dict[str, str]]:
 
 
 class _Page(msgspec.Struct):
-    """A page between workers: keys as they are."""
+    """A page as workers exchange it, with the raw bytes of keys."""
 
     items: list[tuple[bytes, bool, msgspec.Raw]]
-    """Key, whether its value is whole, value."""
+    """Key, whether the value is complete, value."""
     next: bytes | None
 
 
@@ -168,11 +169,11 @@ async def _remote(
         answer = await api.peers.ask(address, request, tasks=numbers)
     except httpx.HTTPError as error:
         api.serving.invalidate_owners()
-        raise Problem(503, "not-ready", f"a worker does not answer ({type(error).__name__})") from error
+        raise Problem(503, "not-ready", f"a worker does not respond ({type(error).__name__})") from error
     if answer.status_code != 200:
         api.serving.invalidate_owners()
         status = answer.status_code if answer.status_code in (422, 429) else 503
-        raise Problem(status, "not-ready", f"the worker at {address} says: {detail_of(answer)}")
+        raise Problem(status, "not-ready", f"the worker at {address} replied: {detail_of(answer)}")
     page = msgspec.json.decode(answer.content, type=_Page)
     items = [KeyEntry(key, bytes(value) if whole else None) for key, whole, value in page.items]
     return KeyPage(items, page.next), dict(answer.headers)

@@ -1,4 +1,4 @@
-"""Topics: what there is, and records from outside."""
+"""Topics: listing them, and sending records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = APIRouter(tags=["topics"])
 
 @router.get("/v1/topics", response_model=TopicList)
 async def list_topics(api: Api, caller: Caller) -> Response:
-    """The app's topics, as far as the token may know them, and how much is in each."""
+    """The app's topics that the token may access, with their sizes."""
     declared = api.serving.topics()
     if not caller.may("ops") and not any(caller.may(f"topic:send:{name}") for name in declared):
         caller.require("ops", "topic:send:*")
@@ -69,11 +69,13 @@ async def send_records(
     idempotency_key: Annotated[
         str | None,
         Header(
-            description="The same key is carried out once, on any worker, within a day.", max_length=200, min_length=1
+            description="A request with the same key is executed once within a day, on any worker.",
+            max_length=200,
+            min_length=1,
         ),
     ] = None,
 ) -> Response:
-    """Append records, all of them or none, each checked against the topic's type. The answer comes when they are
+    """Append records, all of them or none, each validated against the topic's type. The response is sent once they are
     durable."""
     if topic not in api.serving.topics():
         caller.require("ops", f"topic:send:{topic}")
@@ -90,19 +92,19 @@ async def send_records(
     if len(lines) > api.settings.api_page:
         raise Problem(422, "invalid", f"a request may have {api.settings.api_page} records (api_page)")
     if not lines:
-        raise Problem(422, "invalid", "there are no records in it")
+        raise Problem(422, "invalid", "the request has no records")
     if idempotency_key is not None and not is_forwarded(request):
-        carried_out = await _at_its_writer(request, api, idempotency_key, body)
-        if carried_out is not None:
-            return carried_out
+        response = await _by_preferred_writer(request, api, idempotency_key, body)
+        if response is not None:
+            return response
     sent = await api.serving.send(topic, [bytes(line) for line in lines], body=body, key=idempotency_key)
     token = str(sent.position)
     answer = {"records": sent.records, "position": token, "again": sent.again}
     return json_answer(answer, headers={"tidegate-position": token})
 
 
-async def _at_its_writer(request: Request, api: ApiContext, key: str, body: bytes) -> Response | None:
-    """Let the worker carry it out that best does. None: it must be done here, which is as right, and takes longer."""
+async def _by_preferred_writer(request: Request, api: ApiContext, key: str, body: bytes) -> Response | None:
+    """Forward the request to the preferred writer. None: execute it here, which is as correct, but slower."""
     try:
         address = await api.serving.writer_for(key)
         if address == api.serving.address:
@@ -115,6 +117,6 @@ async def _at_its_writer(request: Request, api: ApiContext, key: str, body: byte
 
 
 _FINAL: Final = (200, 409, 413, 422)
-"""Another worker's answer would be the same."""
+"""Statuses that every worker would return alike."""
 _shown = RecordsRequest
-"""Named in the document: the body itself is checked against the topic's type."""
+"""Referenced by the document only: the body is validated against the topic's type."""

@@ -1,4 +1,4 @@
-// The dashboard. It asks the API, and draws; it keeps no other data. No library, no build.
+// The dashboard. It draws what the API returns and keeps no other data. No library, no build.
 import { drawGraph } from "/assets/graph.js";
 import { startExplorer } from "/assets/explorer.js";
 import { ask, onLogin } from "/assets/client.js";
@@ -11,7 +11,7 @@ const known = { services: [], topics: [], workers: [], rates: new Map(), totals:
 // ---------------------------------------------------------------------------------------------------------- figures
 
 function rates(workers) {
-  // Per task, what was counted since the last look; a task that moved begins anew.
+  // Counters per task since the last poll; a task that has moved to another worker starts from 0.
   const now = new Map(), found = new Map();
   let handled = 0, commits = 0, spent = 0, lag = 0, letters = 0, waiting = 0, watermark = Infinity;
   for (const worker of workers) for (const task of worker.tasks) {
@@ -51,7 +51,7 @@ function drawTiles(sum) {
     tile("Lag", count(sum.lag), "records", "", { line: history.lag, tone: sum.lag > 100000 ? "warn" : "" }),
     tile("Commit", history.commit.length ? history.commit.at(-1).toFixed(1) : "–", "ms", "", { line: history.commit }),
     tile("Event time", delay === null ? "–" : old ? day(sum.watermark) : seconds(Math.abs(delay)), delay === null || old ? "" : delay < 0 ? "ahead" : "behind", delay === null ? "no watermark yet" : `${old ? `${new Date(sum.watermark).getFullYear()}, ` : ""}${new Date(sum.watermark).toLocaleTimeString()}`),
-    tile("Checkpoint", last ? `#${last.epoch}` : "–", last ? ago(last.ended_ms) : "", cut?.under_way ? `#${cut.under_way.epoch} is under way` : last ? `${bytes(last.size)} in ${seconds(last.ended_ms - last.started_ms)}` : "none yet", { tone: cut && !cut.healthy ? "bad" : "" }),
+    tile("Checkpoint", last ? `#${last.epoch}` : "–", last ? ago(last.ended_ms) : "", cut?.under_way ? `#${cut.under_way.epoch} is in progress` : last ? `${bytes(last.size)} in ${seconds(last.ended_ms - last.started_ms)}` : "none yet", { tone: cut && !cut.healthy ? "bad" : "" }),
     tile("Dead letters", count(sum.letters), "", sum.letters ? "since the start" : "none", { tone: sum.letters ? "bad" : "" }),
     tile("Workers", `${ready}`, `of ${known.workers.length}`, `${known.workers.reduce((all, one) => all + one.tasks.length, 0)} tasks`, { tone: ready < known.workers.length ? "warn" : "" }));
 }
@@ -121,7 +121,7 @@ async function take(path, body, what) {
   $("taking").textContent = `taking ${what} …`;
   try {
     const taken = await ask(path, { method: "POST", body });
-    $("taking").textContent = taken.complete ? `${what} is complete (#${taken.epoch})` : `${what} is under way`;
+    $("taking").textContent = taken.complete ? `${what} is complete (#${taken.epoch})` : `${what} is in progress`;
     await slowly();
   } catch (error) { $("taking").textContent = error.message; }
   for (const id of ["takesavepoint", "takecheckpoint"]) $(id).disabled = false;
@@ -155,7 +155,7 @@ async function slowly() {
     const [cuts, savepoints] = await Promise.all([ask("/v1/checkpoints"), ask("/v1/savepoints")]);
     known.cuts = cuts;
     drawCuts(savepoints.checkpoints, cuts.checkpoints);
-  } catch { /* the quick loop says so */ }
+  } catch { /* the status loop shows it */ }
 }
 
 async function start() {

@@ -1,4 +1,4 @@
-// Asking the API, with a token if it wants one.
+// Requests to the API, with a token if it requires one.
 let dialog = null, field = null, waiting = null;
 
 export function onLogin(where, input) { dialog = where; field = input; }
@@ -31,13 +31,13 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
   return found;
 }
 
-// Server-sent events, by fetch: an EventSource sends no token. Connects again until the signal says stop.
+// Server-sent events over fetch, since an EventSource cannot send a token. Reconnects until the signal aborts.
 export async function watch(path, signal, hear) {
   while (!signal.aborted) {
     try {
       const answer = await send(path, () => ({ headers: headers({ accept: "text/event-stream" }), signal }));
       if (answer.ok) await listen(answer.body.getReader(), hear);
-    } catch { /* gone, or the worker is: the next one may be there */ }
+    } catch { /* aborted, or the worker is gone: reconnect */ }
     if (!signal.aborted) await new Promise((go) => setTimeout(go, 500));
   }
 }

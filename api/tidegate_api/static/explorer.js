@@ -1,4 +1,4 @@
-// Keys, what their actors know, and how that changes.
+// The key explorer: keys, the states and timers of a key, and their changes.
 import { ask, watch } from "/assets/client.js";
 import { $, count, h, put, seconds } from "/assets/drawing.js";
 
@@ -56,7 +56,7 @@ function row({ key, value, truncated }) {
   return it;
 }
 
-// The rows that can be seen are read again, over and over: a stream would take one of a browser's few connections.
+// Visible rows are polled: a stream would use one of a browser's few connections.
 async function refresh() {
   for (;;) {
     await new Promise((go) => setTimeout(go, FRESH));
@@ -68,7 +68,7 @@ async function refresh() {
     try {
       const { values } = await ask(where, { method: "POST", body: { keys: seen.map((one) => one.key) } });
       if (!$("asof").value) values.forEach(({ value }, place) => seen[place].preview(value));
-    } catch { /* busy, or too large: they stay as they are */ }
+    } catch { /* busy, or too large: keep the shown values */ }
   }
 }
 
@@ -101,7 +101,7 @@ async function show(key) {
   try {
     const actor = await ask(`${where}?${past().slice(1)}`, { signal });
     for (const [name, value] of Object.entries(actor.states)) put_(name, value, false);
-    if (!cards.size) facts.append(h("p", { class: "muted" }, $("asof").value ? "Nothing was known of this key then." : "Nothing is known of this key."));
+    if (!cards.size) facts.append(h("p", { class: "muted" }, $("asof").value ? "This key had no state then." : "This key has no state."));
     drawTimers(timers, actor.timers);
   } catch (error) { if (!signal.aborted) put(facts, h("p", { class: "muted" }, error.message)); return; }
   if ($("asof").value) { log.previousElementSibling.remove(); log.remove(); return; }

@@ -33,7 +33,7 @@ function read({ services, topics, workers, rates }) {
 }
 
 function place(nodes, edges) {
-  // A node stands behind all that lead to it; an edge that closes a circle counts for nothing.
+  // A node stands to the right of all its predecessors; an edge that closes a cycle is ignored.
   const depth = new Map();
   const find = (node, path) => {
     if (depth.has(node)) return depth.get(node);

@@ -137,7 +137,7 @@ async def test_before_it_is_known_who_asks_nobody_takes_much_room_or_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_server, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(api_server, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(api_server, "MAX_CONNECTIONS", 20)
     async with served(tmp_path) as town, asyncio.timeout(60):
         port = town.client.base_url.port
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

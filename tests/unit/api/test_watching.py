@@ -72,7 +72,7 @@ async def test_watchers_are_counted_and_end_when_the_worker_stops(tmp_path: Path
         await eventually(free)
         town.server.stop_soon()
         kind, told = await anext(open_[0])
-        assert (kind, told["reason"]) == ("end", "the worker stops; connect again")
+        assert (kind, told["reason"]) == ("end", "the worker is stopping; connect again")
         with pytest.raises(StopAsyncIteration):
             await anext(open_[0])
         assert (await town.get("/readyz")).status_code == 503
