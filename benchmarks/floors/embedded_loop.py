@@ -36,7 +36,7 @@ _STORE_FROM = 25_000
 _STAMP = (("tidegate", b"bench|run|counter.0|0"),)
 
 
-class Rows(Struct, array_like=True, gc=False):
+class RecordColumns(Struct, array_like=True, gc=False):
     """Records as columns."""
 
     keys: list[bytes]
@@ -52,7 +52,7 @@ class Entry(Struct, eq=False, gc=False):
 
 
 pack = msgspec.msgpack.Encoder().encode
-unpack = msgspec.msgpack.Decoder(Rows).decode
+unpack = msgspec.msgpack.Decoder(RecordColumns).decode
 decode = msgspec.json.Decoder(Like).decode
 encode = msgspec.json.Encoder().encode
 
@@ -89,7 +89,7 @@ class Task:
         self._fresh: dict[bytes, bytes] = {}
         self._blocks = 0
 
-    async def handle(self, rows: Rows) -> None:
+    async def handle(self, rows: RecordColumns) -> None:
         context, state, dirty = self._context, self._state, self._dirty
         for key, value, timestamp, entry in zip(rows.keys, rows.values, rows.times, self._find(rows.keys), strict=True):
             context.key, context.timestamp = key, timestamp
@@ -144,7 +144,7 @@ class Task:
 
 def fill(log: Rdict, events: int, keys: int) -> list[int]:
     """Returns how many blocks each partition has."""
-    waiting = [Rows([], [], []) for _ in range(_TASKS)]
+    waiting = [RecordColumns([], [], []) for _ in range(_TASKS)]
     counts = [0] * _TASKS
     for key, value, at in likes_of(events, keys):
         number = partition_of(key, _TASKS)
@@ -155,7 +155,7 @@ def fill(log: Rdict, events: int, keys: int) -> list[int]:
         if len(rows.keys) == _BLOCK:
             log[_place(number, counts[number])] = bytes(lz4.compress_block(pack(rows)))
             counts[number] += 1
-            waiting[number] = Rows([], [], [])
+            waiting[number] = RecordColumns([], [], [])
     return counts
 
 
@@ -163,7 +163,7 @@ def _place(number: int, block: int) -> bytes:
     return b"b%d-%09d" % (number, block)
 
 
-def read(log: Rdict, counts: list[int]) -> Iterator[tuple[int, Rows]]:
+def read(log: Rdict, counts: list[int]) -> Iterator[tuple[int, RecordColumns]]:
     """Block after block, the partitions in turns."""
     for block in range(max(counts)):
         for number, count in enumerate(counts):

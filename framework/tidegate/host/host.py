@@ -28,7 +28,7 @@ from tidegate.host.metrics_server import serve_metrics
 from tidegate.host.producer import TopicProducer
 from tidegate.logs.base import Log, NewRecord, TopicPartition
 from tidegate.logs.embedded import EmbeddedLog
-from tidegate.logs.membership import Alone, Membership
+from tidegate.logs.membership import Membership, SingleWorker
 from tidegate.owner_rpc.client import connect
 from tidegate.owner_rpc.operations import Owner
 from tidegate.owner_rpc.reset import start_anew
@@ -64,7 +64,7 @@ def join_group(app: str, settings: Settings, address: str) -> Membership:
         from tidegate.logs.kafka.membership import KafkaMembership
 
         return KafkaMembership(group_of(app), addresses_of(settings.broker), settings, address=address)
-    return Alone(address)
+    return SingleWorker(address)
 
 
 def _warn_of_ignored_settings(resolved: Resolved, plan: Plan) -> None:

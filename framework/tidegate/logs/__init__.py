@@ -1,1 +1,1 @@
-"""The partitioned log: one interface (`base`), and the logs behind it."""
+"""The partitioned log: one contract (`base`), and its implementations."""

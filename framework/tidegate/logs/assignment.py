@@ -1,9 +1,9 @@
-"""How tasks are divided among workers: evenly, and with as little moving as that allows.
+"""The assignment of tasks to workers: balanced and sticky.
 
-1. Everybody gets the same number of tasks, give or take one. Who has more keeps more.
-2. A task stays where it runs, as far as its owner's share allows; if two claim it, the newer claim counts.
-3. The others go to workers that have their state on disk, then to those with the fewest tasks of that service, then to
-   those with the fewest tasks.
+1. Every worker gets the same number of tasks, plus or minus one. Workers that own more tasks now get the extra ones.
+2. A task stays with its owner, as far as the owner's share allows; of two claims, the newer generation wins.
+3. Each remaining task goes to a worker that has its state on disk, then to the one with the fewest tasks of the same
+   service, then to the one with the fewest tasks.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from dataclasses import dataclass
 
 from tidegate.logs.base import TopicPartition
 
-__all__ = ("Member", "divide")
+__all__ = ("Member", "assign_tasks")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """What a worker says about itself when it joins."""
+    """A worker of the group, as its metadata describes it."""
 
     topics: frozenset[str]
-    """The services that it knows: code may differ while a new version is rolled out."""
+    """The changelogs of the services in its code, which may differ between workers during a rolling upgrade."""
     owned: frozenset[TopicPartition] = frozenset()
     generation: int = 0
-    """Since when it owns them."""
+    """The generation in which it got them."""
     held: frozenset[TopicPartition] = frozenset()
-    """What it has on disk."""
+    """The tasks whose state it has on disk."""
 
 
-def divide(tasks: Iterable[TopicPartition], members: Mapping[str, Member]) -> dict[str, set[TopicPartition]]:
-    """Every task goes to exactly one of the members that know it. Deterministic."""
+def assign_tasks(tasks: Iterable[TopicPartition], members: Mapping[str, Member]) -> dict[str, set[TopicPartition]]:
+    """Assigns every task to exactly one of the members whose code has its service. Deterministic."""
     ordered = sorted(tasks, key=lambda task: (task.partition, task.topic))
     claims = _claims(ordered, members)
     shares = _shares(len(ordered), claims)
-    given = {name: _keep(claims[name], shares[name]) for name in members}
-    taken = set().union(*given.values())
+    assignment = {name: _keep(claims[name], shares[name]) for name in members}
+    assigned = set().union(*assignment.values())
     for task in ordered:
-        able = [name for name, member in members.items() if task.topic in member.topics]
-        if task not in taken and able:
-            given[_best(task, able, members, given, shares)].add(task)
-    return given
+        candidates = [name for name, member in members.items() if task.topic in member.topics]
+        if task not in assigned and candidates:
+            assignment[_best(task, candidates, members, assignment, shares)].add(task)
+    return assignment
 
 
 def _claims(tasks: Iterable[TopicPartition], members: Mapping[str, Member]) -> dict[str, set[TopicPartition]]:
@@ -54,13 +54,13 @@ def _claims(tasks: Iterable[TopicPartition], members: Mapping[str, Member]) -> d
 
 
 def _shares(tasks: int, claims: Mapping[str, set[TopicPartition]]) -> dict[str, int]:
-    least, more = divmod(tasks, len(claims))
+    base, extra = divmod(tasks, len(claims))
     by_claims = sorted(claims, key=lambda name: (-len(claims[name]), name))
-    return {name: least + (place < more) for place, name in enumerate(by_claims)}
+    return {name: base + (rank < extra) for rank, name in enumerate(by_claims)}
 
 
 def _keep(claimed: set[TopicPartition], share: int) -> set[TopicPartition]:
-    """What stays: when there is too much, the services with the most tasks give first."""
+    """The tasks that stay with their owner. Over the share, it gives up tasks of the service with the most of them."""
     kept = set(claimed)
     while len(kept) > share:
         counts = Counter(task.topic for task in kept)
@@ -70,14 +70,14 @@ def _keep(claimed: set[TopicPartition], share: int) -> set[TopicPartition]:
 
 def _best(
     task: TopicPartition,
-    able: list[str],
+    candidates: list[str],
     members: Mapping[str, Member],
-    given: Mapping[str, set[TopicPartition]],
+    assignment: Mapping[str, set[TopicPartition]],
     shares: Mapping[str, int],
 ) -> str:
     def cost(name: str) -> tuple[bool, bool, int, int, str]:
-        tasks = given[name]
+        tasks = assignment[name]
         same = sum(other.topic == task.topic for other in tasks)
         return len(tasks) >= shares[name], task not in members[name].held, same, len(tasks), name
 
-    return min(able, key=cost)
+    return min(candidates, key=cost)

@@ -1,7 +1,4 @@
-"""Reading from a log that lives in this process: positions, fairness and waiting.
-
-What differs between such logs is how they fetch: each implements `Fetcher`.
-"""
+"""The reader of logs in this process: positions, fairness, waiting. Each log implements `Fetcher` for it."""
 
 from __future__ import annotations
 
@@ -16,17 +13,17 @@ __all__ = ("Fetcher", "LocalReader", "Wakeups")
 
 
 class Fetcher(Protocol):
-    """Where a LocalReader gets its records from. Everything here answers at once."""
+    """The source of a LocalReader's records. Its methods return immediately."""
 
     def bounds(self, source: TopicPartition) -> tuple[int, int]:
-        """The start and the end offset. UnknownTopicError when there is no such partition."""
+        """The start and the end offset. UnknownTopicError: there is no such partition."""
 
     def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Sequence[LogRecord], int]:
         """Committed records from `position` on, `limit` or a few more, and the position after them."""
 
 
 class Wakeups:
-    """Whom to wake when something was appended."""
+    """Readers that wait for an append."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
@@ -55,20 +52,20 @@ class LocalReader:
         self._wakeups = wakeups
         self._positions: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        self._surplus: dict[TopicPartition, tuple[Sequence[LogRecord], int]] = {}
-        """Fetched, but over the limit of the read that fetched it: the next read begins with it."""
+        self._overflow: dict[TopicPartition, tuple[Sequence[LogRecord], int]] = {}
+        """Records fetched beyond the limit of a read, for the next read."""
         self._skipped = False
-        """A position has moved past a gap: whoever waits for it to reach an end must know."""
+        """A position has advanced past a gap. `read` returns then, since its caller may wait for the position."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         for source, position in positions.items():
-            self._surplus.pop(source, None)
+            self._overflow.pop(source, None)
             self._positions[source] = position
 
     def unassign(self, sources: Iterable[TopicPartition]) -> None:
         for source in sources:
             self._positions.pop(source, None)
-            self._surplus.pop(source, None)
+            self._overflow.pop(source, None)
             self._paused.discard(source)
 
     def pause(self, sources: Iterable[TopicPartition]) -> None:
@@ -94,11 +91,11 @@ class LocalReader:
 
     async def close(self) -> None:
         self._positions.clear()
-        self._surplus.clear()
+        self._overflow.clear()
         self._paused.clear()
 
     def _read_now(self, max_records: int) -> list[Batch]:
-        """Give each partition that has something an equal share of what is left to give."""
+        """Divides `max_records` equally among the partitions that have records."""
         ready = self._ready()
         batches: list[Batch] = []
         for served, source in enumerate(ready):
@@ -109,12 +106,12 @@ class LocalReader:
                 batch = self._take(source, share)
             except Exception:
                 if batches:
-                    break  # what was taken already must not be lost: the error comes again
+                    break  # return the records taken so far: the next read raises the error again
                 raise
             if batch.records:
                 batches.append(batch)
                 max_records -= len(batch.records)
-                self._to_the_back(source)
+                self._move_to_back(source)
             else:
                 self._skipped = True
         return batches
@@ -132,16 +129,16 @@ class LocalReader:
         return ready
 
     def _take(self, source: TopicPartition, limit: int) -> Batch:
-        """Move the position past what is returned, and past gaps even when nothing is."""
-        surplus = self._surplus.pop(source) if source in self._surplus else None
-        records, position = surplus or self._fetcher.fetch(source, self._positions[source], limit)
+        """Advances the position past the returned records, and past gaps even when there are none."""
+        overflow = self._overflow.pop(source) if source in self._overflow else None
+        records, position = overflow or self._fetcher.fetch(source, self._positions[source], limit)
         if len(records) > limit:
-            self._surplus[source] = records[limit:], position
+            self._overflow[source] = records[limit:], position
             position = records[limit].offset
             records = records[:limit]
         self._positions[source] = position
         return Batch(source, records, position)
 
-    def _to_the_back(self, source: TopicPartition) -> None:
-        """Who was served is asked last the next time."""
+    def _move_to_back(self, source: TopicPartition) -> None:
+        """Round robin: the next read serves this partition last."""
         self._positions[source] = self._positions.pop(source)

@@ -1,7 +1,7 @@
-"""Which of an app's tasks this worker owns.
+"""The contract with the group that assigns an app's tasks to its workers.
 
-A task is named by its changelog's partition: there is one for each, whatever topics the task reads. So all inputs of a
-task have one owner by construction, and one group serves all services of an app.
+A task is identified by its changelog's partition, whatever topics it reads. So all inputs of a task have one owner by
+construction, and one group serves all services of an app.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Protocol
 from tidegate.logs.base import TopicPartition
 from tidegate.logs.observer import Worker
 
-__all__ = ("Alone", "Held", "Membership", "process_name")
+__all__ = ("LocalTasks", "Membership", "SingleWorker", "process_name")
 
-Held = Callable[[], Iterable[TopicPartition]]
-"""The tasks whose local state is on this machine: they are cheap to open here."""
+LocalTasks = Callable[[], Iterable[TopicPartition]]
+"""Returns the tasks whose local state is on this machine: they are cheap to open here."""
 
 
 def process_name() -> str:
-    """This process, for people."""
+    """This process, for messages."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
@@ -31,43 +31,43 @@ class Membership(Protocol):
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """As of the last assignment; a task that was taken away since then is fenced by its new owner."""
+        """The tasks of the last assignment. If a task was reassigned since, its new owner fences this one."""
 
     @property
     def generation(self) -> int:
-        """Grows with every assignment."""
+        """Increases with every assignment."""
 
     @property
     def name(self) -> str:
-        """For people: which process this is."""
+        """This process, for messages."""
 
     @property
-    def fresh(self) -> bool:
-        """The group has confirmed this member so lately that nobody else can have its tasks."""
+    def session_valid(self) -> bool:
+        """The group has confirmed this member within the session timeout, so no other worker can own its tasks."""
 
     async def workers(self) -> list[Worker]:
-        """All members, with their tasks and addresses; while tasks are divided anew, nobody has any."""
+        """All members with their tasks and addresses; during a rebalance they have no tasks."""
 
-    async def join(self, tasks: Iterable[TopicPartition], held: Held) -> None:
-        """Ask for a share of these. Returns with the first assignment."""
+    async def join(self, tasks: Iterable[TopicPartition], local: LocalTasks) -> None:
+        """Join the group, which assigns these tasks. Returns with the first assignment."""
 
     async def changed(self, generation: int) -> None:
-        """Wait until there is an assignment after this one. Raises what makes membership impossible."""
+        """Wait for an assignment after this generation. Raises errors that make membership impossible."""
 
     async def confirm(self) -> bool:
-        """Ask the group whether the assignment still holds. False: it does not, or nobody answers."""
+        """Ask the group whether the assignment is still valid. False: it is not, or the group does not answer."""
 
     async def leave(self) -> None:
-        """Give the tasks back; they are closed already."""
+        """Leave the group, after the tasks were closed."""
 
 
-class Alone:
-    """The only worker there can be: it owns everything. The embedded log admits nobody else."""
+class SingleWorker:
+    """The only worker, which owns all tasks: one process owns an embedded log."""
 
-    fresh = True
+    session_valid = True
 
     def __init__(self, address: str = "") -> None:
-        """`address`: where this worker's API answers."""
+        """`address`: the URL of this worker's API."""
         self.owned: frozenset[TopicPartition] = frozenset()
         self.generation = 0
         self.name, self.address = process_name(), address
@@ -75,7 +75,7 @@ class Alone:
     async def workers(self) -> list[Worker]:
         return [Worker(name=self.name, tasks=self.owned, address=self.address)]
 
-    async def join(self, tasks: Iterable[TopicPartition], held: Held) -> None:
+    async def join(self, tasks: Iterable[TopicPartition], local: LocalTasks) -> None:
         self.owned = frozenset(tasks)
         self.generation += 1
 

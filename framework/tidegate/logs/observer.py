@@ -1,4 +1,4 @@
-"""Reading a log beside those who work with it, without being one of them."""
+"""The contract for observing a log from another process: read-only, without taking part in the app's work."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = ("Observer", "Worker")
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A worker of an app, as the others know it."""
+    """A worker of an app, as the group describes it."""
 
     name: str
     tasks: frozenset[TopicPartition]
-    """By their changelogs. While the workers are about to divide tasks anew, this is not known."""
+    """Identified by their changelogs; empty during a rebalance."""
     address: str = ""
-    """Where its API answers, as a URL; empty: nowhere."""
+    """The URL of its API; empty: it serves none."""
 
 
 class Observer(Protocol):
-    """Topics, offsets and committed records. It writes nothing, and nobody notices it."""
+    """Topics, offsets and committed records. Writes nothing, and does not disturb the owner of the log."""
 
     poll_interval: float
-    """Seconds between looks at what is not told: whether a topic has come, for example."""
+    """Seconds between polls for changes without a notification, such as a new topic."""
 
     async def start(self) -> None:
-        """LogUnavailableError when there is no log, or nobody answers."""
+        """LogUnavailableError: there is no log, or no broker answers."""
 
     async def stop(self) -> None: ...
 
     async def refresh(self) -> None:
-        """See what is there now."""
+        """Update topics and offsets."""
 
     async def topics(self) -> Mapping[str, TopicSpec]: ...
 
@@ -45,10 +45,10 @@ class Observer(Protocol):
     async def written_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
     def identity(self, topic: str) -> int | None:
-        """Another one when a topic was deleted and created again, where the log tells: offsets then mean something
-        else. Where it does not, a reader finds its position out of range, or the topic gone."""
+        """Changes when a topic was deleted and created again, so that old offsets are invalid. None: the log does not
+        provide it; a reader then finds its position out of range, or the topic missing."""
 
     def reader(self) -> Reader: ...
 
     async def workers(self, app: str) -> list[Worker]:
-        """Those that work with an app together. The owner of an embedded log is not among them: ask for it there."""
+        """The members of an app's group. Does not include the owner of an embedded log, which has no group."""

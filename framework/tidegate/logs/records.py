@@ -1,4 +1,4 @@
-"""The record of the logs that live in this process, and what such a log checks before it writes one."""
+"""Records in memory, single and as columns, and the checks of a record before it is appended."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tidegate.errors import EncodeError, RecordTooLargeError
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 
 __all__ = (
-    "Columns",
+    "NewRecordColumns",
     "Record",
-    "Rows",
+    "RecordColumns",
     "check_headers",
     "check_keys",
     "check_size",
-    "only",
     "read_columns",
     "read_headers",
     "record_size",
+    "select",
 )
 
 _key: Final = itemgetter(0)
 OVERHEAD = 40
-"""What a record costs besides its key, value and headers, at most: offset, timestamp and lengths."""
+"""The most bytes that a record needs besides key, value and headers: for offset, timestamp and lengths."""
 
 
 class Record(Struct, array_like=True, gc=False):
-    """A LogRecord. Its fields hold bytes and numbers only, so the garbage collector need not know of it: 2 × faster.
+    """A LogRecord. Its fields contain bytes and numbers only, so the garbage collector need not track it: 2 × faster.
 
-    They are in the order of a NewRecord, so that such a tuple is stored as it is, and read as this."""
+    The fields are in the order of a NewRecord, so that such a tuple is stored as it is and read as a Record."""
 
     key: bytes | None
     value: bytes | None
@@ -42,9 +42,9 @@ class Record(Struct, array_like=True, gc=False):
     offset: int = 0
 
 
-class Rows(Sequence[Record]):
-    """Records that were read, as columns: whoever handles thousands of them one after the other takes the columns, and
-    nothing is made for each. By index, or in a loop, they are Records."""
+class RecordColumns(Sequence[Record]):
+    """Records that were read, as columns: the hot loop iterates over the columns and creates no object per record.
+    Indexing and iteration give Records."""
 
     __slots__ = ("headers", "keys", "offsets", "timestamps", "values")
 
@@ -59,7 +59,7 @@ class Rows(Sequence[Record]):
         self.keys, self.values, self.timestamps, self.headers, self.offsets = keys, values, timestamps, headers, offsets
 
     @classmethod
-    def of(cls, records: Iterable[LogRecord]) -> Rows:
+    def of(cls, records: Iterable[LogRecord]) -> RecordColumns:
         fields = [(record.key, record.value, record.timestamp, record.headers, record.offset) for record in records]
         return cls(*map(list, zip(*fields, strict=True))) if fields else cls([], [], [], [], [])
 
@@ -72,12 +72,12 @@ class Rows(Sequence[Record]):
     @overload
     def __getitem__(self, index: int) -> Record: ...
     @overload
-    def __getitem__(self, index: slice) -> Rows: ...
-    def __getitem__(self, index: int | slice) -> Record | Rows:
+    def __getitem__(self, index: slice) -> RecordColumns: ...
+    def __getitem__(self, index: int | slice) -> Record | RecordColumns:
         parts = (self.keys[index], self.values[index], self.timestamps[index], self.headers[index], self.offsets[index])
-        return Rows(*parts) if isinstance(index, slice) else Record(*parts)  # type: ignore[arg-type]
+        return RecordColumns(*parts) if isinstance(index, slice) else Record(*parts)  # type: ignore[arg-type]
 
-    def extend(self, other: Rows) -> None:
+    def extend(self, other: RecordColumns) -> None:
         self.keys += other.keys
         self.values += other.values
         self.timestamps += other.timestamps
@@ -90,34 +90,33 @@ class Rows(Sequence[Record]):
         else:
             self.offsets = [*ours, *theirs]
 
-    def only(self, wanted: Sequence[bool]) -> Rows:
-        """Those that are wanted."""
+    def select(self, selectors: Sequence[bool]) -> RecordColumns:
         columns = (self.keys, self.values, self.timestamps, self.headers, self.offsets)
-        return Rows(*(list(compress(column, wanted)) for column in columns))  # type: ignore[arg-type]
+        return RecordColumns(*(list(compress(column, selectors)) for column in columns))  # type: ignore[arg-type]
 
 
-def only(records: Sequence[LogRecord], wanted: Sequence[bool]) -> Sequence[LogRecord]:
-    """Those of the records that are wanted."""
-    return records.only(wanted) if isinstance(records, Rows) else [*compress(records, wanted)]
+def select(records: Sequence[LogRecord], selectors: Sequence[bool]) -> Sequence[LogRecord]:
+    """The records whose selector is true."""
+    return records.select(selectors) if isinstance(records, RecordColumns) else [*compress(records, selectors)]
 
 
 def read_columns(
     records: Sequence[LogRecord], start: int, end: int
 ) -> tuple[list[bytes | None], list[bytes | None], list[int]]:
     """Keys, values and timestamps of the records from `start` to `end`."""
-    if isinstance(records, Rows):
+    if isinstance(records, RecordColumns):
         return records.keys[start:end], records.values[start:end], records.timestamps[start:end]
     part = records[start:end]
     return [record.key for record in part], [record.value for record in part], [record.timestamp for record in part]
 
 
 def read_headers(records: Sequence[LogRecord]) -> Sequence[Headers]:
-    return records.headers if isinstance(records, Rows) else [record.headers for record in records]
+    return records.headers if isinstance(records, RecordColumns) else [record.headers for record in records]
 
 
-class Columns(Sequence[NewRecord]):
-    """New records as columns. Most that are written together have the same headers, and changes of state the same time:
-    those are given once."""
+class NewRecordColumns(Sequence[NewRecord]):
+    """New records as columns. Records of one append usually share their headers, and state changes their timestamp:
+    a shared value is stored once."""
 
     __slots__ = ("each", "headers", "keys", "times", "values")
 
@@ -129,12 +128,13 @@ class Columns(Sequence[NewRecord]):
         headers: Headers = (),
         each: Sequence[Headers] | None = None,
     ) -> None:
-        """`times`: one, if it is that of all. `headers`: those of all, unless there is one of `each`."""
+        """`times`: an int is the timestamp of all records. `headers`: of all records, unless `each` has them per
+        record."""
         self.keys, self.values, self.times, self.headers, self.each = keys, values, times, headers, each
 
     @classmethod
-    def of(cls, records: Sequence[NewRecord]) -> Columns:
-        if isinstance(records, Columns):
+    def of(cls, records: Sequence[NewRecord]) -> NewRecordColumns:
+        if isinstance(records, NewRecordColumns):
             return records
         return cls.sharing(*zip(*records, strict=True)) if records else cls((), (), ())
 
@@ -145,8 +145,8 @@ class Columns(Sequence[NewRecord]):
         values: Sequence[bytes | None],
         times: Sequence[int],
         headers: Sequence[Headers],
-    ) -> Columns:
-        """At least one record; headers that all have are kept once."""
+    ) -> NewRecordColumns:
+        """Of at least one record. Equal headers are stored once."""
         if headers.count(headers[0]) == len(headers):
             return cls(keys, values, times, headers[0])
         return cls(keys, values, times, each=headers)
@@ -162,12 +162,12 @@ class Columns(Sequence[NewRecord]):
     @overload
     def __getitem__(self, index: int) -> NewRecord: ...
     @overload
-    def __getitem__(self, index: slice) -> Columns: ...
-    def __getitem__(self, index: int | slice) -> NewRecord | Columns:
+    def __getitem__(self, index: slice) -> NewRecordColumns: ...
+    def __getitem__(self, index: int | slice) -> NewRecord | NewRecordColumns:
         if not isinstance(index, slice):
             return next(iter(self[index : index + 1]))
         times, each = self.times, self.each
-        return Columns(
+        return NewRecordColumns(
             self.keys[index],
             self.values[index],
             times if isinstance(times, int) else times[index],
@@ -189,15 +189,15 @@ def check_size(topic: str, record: NewRecord, limit: int) -> None:
 
 
 def check_headers(headers: Headers) -> None:
-    """Names are text, values are bytes; nothing else can be written."""
-    given: Sequence[object] = headers
-    for header in given:
+    """EncodeError: a header is not a pair of a name and bytes."""
+    untrusted: Sequence[object] = headers
+    for header in untrusted:
         if not isinstance(header, tuple) or [*map(type, header)] != [str, bytes]:
             raise EncodeError(f"{header!r} cannot be a header: a header is a pair of a name and bytes")
 
 
 def check_keys(source: TopicPartition, records: Sequence[NewRecord]) -> None:
-    """A compacted topic keeps the last record of each key: one without a key has no place there."""
-    keys = records.keys if isinstance(records, Columns) else [*map(_key, records)]
-    if not all(keys) and None in keys:  # an empty key is one, too
+    """EncodeError: a record for a compacted topic has no key."""
+    keys = records.keys if isinstance(records, NewRecordColumns) else [*map(_key, records)]
+    if not all(keys) and None in keys:  # an empty key is a key
         raise EncodeError(f"a record for {source} has no key: a compacted topic keeps one record per key")

@@ -1,4 +1,4 @@
-"""A writer that is kept: on Kafka a new one costs a request or two, on top of what it writes."""
+"""A writer that is reused for several appends: on Kafka, opening one costs one or two requests."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ("ReusableWriter",)
 
 
 class ReusableWriter:
-    """Made when it is first needed, used by one at a time, and replaced after an error."""
+    """Opens a writer on first use, serializes appends, and replaces the writer after an error."""
 
     def __init__(self, log: Log, transactional_id: str | None = None) -> None:
         self._log, self._id = log, transactional_id
         self._writer: Writer | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def append(self, records: Records) -> Mapping[TopicPartition, int]:
-        """See `Writer.append`; after an error one may try again."""
-        async with self._turn:
+        """See `Writer.append`; the caller may retry after an error."""
+        async with self._lock:
             if self._writer is None:
                 self._writer = await self._log.writer(self._id)
             try:
@@ -30,7 +30,7 @@ class ReusableWriter:
                 raise
 
     async def close(self) -> None:
-        async with self._turn:
+        async with self._lock:
             await self._drop()
 
     async def _drop(self) -> None:

@@ -93,7 +93,7 @@ class WorkerFacade:
     @property
     def ready(self) -> bool:
         """Whether its tasks are open and its group membership is confirmed."""
-        return self._host.running and self.tasks.engine.membership.fresh
+        return self._host.running and self.tasks.engine.membership.session_valid
 
     @property
     def started(self) -> bool:

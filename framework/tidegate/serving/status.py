@@ -83,7 +83,7 @@ def worker_state(host: Host) -> WorkerSummary:
     state = WorkerSummary(
         name=process_name(),
         address=host.address,
-        ready=host.running and engine is not None and engine.membership.fresh,
+        ready=host.running and engine is not None and engine.membership.session_valid,
         pid=os.getpid(),
         started=_started,
         now=time.time(),

@@ -71,7 +71,7 @@ class LocalTasks:
         engine = self.engine
         task = engine.tasks.get(f"{definition.name}.{number}")
         if task is not None and task.state is TaskState.RUNNING:
-            if not engine.membership.fresh:
+            if not engine.membership.session_valid:
                 raise NotReadyError(task.plan.id, "this worker's group membership is not confirmed")
             return task
         if self.changelog(definition, number) in engine.membership.owned:

@@ -38,7 +38,7 @@ class _Partition:
 class MemoryLog:
     """A Log in memory. Retention and compaction happen when `clean` is called, and only then."""
 
-    ages_by_timestamp = False
+    retention_by_timestamp = False
 
     def __init__(
         self, *, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000, max_record_bytes: int = 8 << 20

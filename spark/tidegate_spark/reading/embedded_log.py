@@ -48,7 +48,7 @@ _ARROW: Final = pa.schema(
 _TASK: Final = 250_000
 """How many offsets of a partition one Spark task reads."""
 _BATCH: Final = 10_000
-"""Rows of an Arrow batch."""
+"""RecordColumns of an Arrow batch."""
 _LIMIT: Final = "maxOffsetsPerTrigger"
 
 

@@ -90,7 +90,7 @@ def test_a_zombie_whose_name_another_has_taken_stops_and_says_so(
     world.until(lambda: world.observed("postings") == COUNT, "the successor does not do the work")
     zombie.signal(signal.SIGCONT)
     assert zombie.wait() == 1, world.told(zombie.output)
-    assert "has taken the name 'same'" in zombie.output, world.told(zombie.output)
+    assert "with the same kafka_instance 'same'" in zombie.output, world.told(zombie.output)
     end_all(world, successor)
     world.drain()
     oracle.check_ledger(world, world.look())

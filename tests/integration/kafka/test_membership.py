@@ -159,12 +159,12 @@ async def test_members_know_where_the_others_answer_and_who_has_what(group: Grou
     }
 
 
-async def test_a_member_that_gets_no_answer_to_its_heartbeats_does_not_stay_fresh(group: Group) -> None:
+async def test_a_member_that_gets_no_answer_to_its_heartbeats_does_not_keep_its_session(group: Group) -> None:
     member = await group.join()
     await asyncio.sleep(1.5 * SESSION)  # longer than what the assignment itself is good for
-    await eventually(lambda: member.fresh)
+    await eventually(lambda: member.session_valid)
     freeze(member)
-    await eventually(lambda: not member.fresh)
+    await eventually(lambda: not member.session_valid)
 
 
 async def test_a_named_worker_that_comes_back_soon_gets_its_tasks_without_disturbing_others(group: Group) -> None:

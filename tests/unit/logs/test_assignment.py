@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.logs.assignment import Member, divide
+from tidegate.logs.assignment import Member, assign_tasks
 from tidegate.logs.base import TopicPartition
 
 TOPICS = ("app.a.changelog", "app.b.changelog", "app.c.changelog")
@@ -41,7 +41,7 @@ def test_every_task_has_one_owner_and_shares_differ_by_one_at_most(
         for n in range(size)
     }
 
-    given = divide(tasks, members)
+    given = assign_tasks(tasks, members)
 
     assert sorted(task for share in given.values() for task in share) == sorted(tasks)
     assert max(map(len, given.values())) - min(map(len, given.values())) <= 1
@@ -51,18 +51,18 @@ def test_every_task_has_one_owner_and_shares_differ_by_one_at_most(
 def test_nothing_moves_when_nothing_changed(counts: list[int], size: int) -> None:
     tasks = tasks_of(counts)
     names = [str(n) for n in range(size)]
-    before = divide(tasks, fresh(names))
+    before = assign_tasks(tasks, fresh(names))
 
-    assert divide(tasks, {name: owning(name, before) for name in names}) == before
+    assert assign_tasks(tasks, {name: owning(name, before) for name in names}) == before
 
 
 @given(counts, st.integers(2, 6))
 def test_when_a_worker_goes_only_its_tasks_move(counts: list[int], size: int) -> None:
     tasks = tasks_of(counts)
     names = [str(n) for n in range(size)]
-    before = divide(tasks, fresh(names))
+    before = assign_tasks(tasks, fresh(names))
 
-    after = divide(tasks, {name: owning(name, before) for name in names[1:]})
+    after = assign_tasks(tasks, {name: owning(name, before) for name in names[1:]})
 
     assert all(before[name] <= after[name] for name in names[1:])
 
@@ -71,16 +71,16 @@ def test_when_a_worker_goes_only_its_tasks_move(counts: list[int], size: int) ->
 def test_a_worker_that_comes_takes_its_share_and_no_more_moves(counts: list[int], size: int) -> None:
     tasks = tasks_of(counts)
     names = [str(n) for n in range(size)]
-    before = divide(tasks, fresh(names))
+    before = assign_tasks(tasks, fresh(names))
 
-    after = divide(tasks, {**{name: owning(name, before) for name in names}, "new": fresh(["new"])["new"]})
+    after = assign_tasks(tasks, {**{name: owning(name, before) for name in names}, "new": fresh(["new"])["new"]})
 
     assert all(after[name] <= before[name] for name in names)
 
 
 @given(st.integers(1, 12), st.integers(1, 4))
 def test_the_tasks_of_each_service_are_spread(count: int, size: int) -> None:
-    given = divide(tasks_of([count, count]), fresh([str(n) for n in range(size)]))
+    given = assign_tasks(tasks_of([count, count]), fresh([str(n) for n in range(size)]))
 
     for topic in TOPICS[:2]:
         shares = [sum(task.topic == topic for task in share) for share in given.values()]
@@ -92,21 +92,21 @@ def test_the_newer_of_two_claims_counts() -> None:
     everything = {"old": set(tasks), "new": {tasks[0]}}
     members = {"old": owning("old", everything, generation=3), "new": owning("new", everything, generation=4)}
 
-    assert divide(tasks, members) == {"old": {tasks[1]}, "new": {tasks[0]}}
+    assert assign_tasks(tasks, members) == {"old": {tasks[1]}, "new": {tasks[0]}}
 
 
 def test_a_free_task_goes_where_its_state_is() -> None:
     tasks = tasks_of([4])
     members = fresh(["a", "b"]) | {"b": Member(topics=frozenset(TOPICS), held=frozenset(tasks[:2]))}
 
-    assert divide(tasks, members)["b"] == set(tasks[:2])
+    assert assign_tasks(tasks, members)["b"] == set(tasks[:2])
 
 
 def test_a_worker_gets_only_tasks_of_services_that_it_knows() -> None:
     tasks = tasks_of([2, 2])
     members = {"old": Member(topics=frozenset(TOPICS[:1])), "new": Member(topics=frozenset(TOPICS[:2]))}
 
-    given = divide(tasks, members)
+    given = assign_tasks(tasks, members)
 
     assert {task.topic for task in given["old"]} <= {TOPICS[0]}
     assert sorted(given["old"] | given["new"]) == tasks

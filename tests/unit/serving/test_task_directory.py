@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.errors import LogError, NotReadyError
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.membership import Held
+from tidegate.logs.membership import LocalTasks
 from tidegate.logs.observer import Worker
 from tidegate.serving.task_directory import TaskDirectory
 
@@ -18,7 +18,7 @@ TASK, OTHER = TopicPartition("app.s.changelog", 0), TopicPartition("app.s.change
 class Group:
     """Knows its members, and counts how often it is asked."""
 
-    name, fresh = "me", True
+    name, session_valid = "me", True
     owned: frozenset[TopicPartition] = frozenset()
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Group:
             raise LogError("the coordinator is away")
         return self.members
 
-    async def join(self, tasks: Iterable[TopicPartition], held: Held) -> None: ...
+    async def join(self, tasks: Iterable[TopicPartition], held: LocalTasks) -> None: ...
 
     async def changed(self, generation: int) -> None: ...
 

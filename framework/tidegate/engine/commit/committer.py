@@ -24,7 +24,7 @@ from tidegate.engine.runtime.metrics import TaskMetrics
 from tidegate.engine.topology.plan import TaskPlan
 from tidegate.faults import fault_point
 from tidegate.logs.base import NewRecord, Records, TopicPartition, Writer
-from tidegate.logs.records import Columns
+from tidegate.logs.records import NewRecordColumns
 from tidegate.state.base import Change, Changes, SnapshotStore, StorePosition
 from tidegate.state.layout import MARKER
 from tidegate.time.combined_watermark import Progress
@@ -39,7 +39,7 @@ class Frozen:
     changes: Changes
     local: list[Change]
     """For the store only: what follows from the changes."""
-    outputs: dict[TopicPartition, Columns]
+    outputs: dict[TopicPartition, NewRecordColumns]
     marker: CommitMarker
     progress: Progress | None
     notices: list[NewRecord]
@@ -100,7 +100,9 @@ class Committer:
         await self._turns.next()
         changes, marker = frozen.changes, (MARKER, encode_marker(frozen.marker))
         records: dict[TopicPartition, Sequence[NewRecord]] = dict(frozen.outputs)
-        records[self._plan.changelog] = Columns([*changes.places, MARKER], [*changes.values, marker[1]], frozen.now)
+        records[self._plan.changelog] = NewRecordColumns(
+            [*changes.places, MARKER], [*changes.values, marker[1]], frozen.now
+        )
         fault_point("commit.appending")
         positions = await self._writer.append(records, self._with_progress(frozen))
         fault_point("commit.appended")

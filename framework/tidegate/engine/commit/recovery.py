@@ -27,7 +27,7 @@ from tidegate.engine.topology.plan import TaskPlan
 from tidegate.errors import LogError, StoreCorruptError, StoreError
 from tidegate.faults import fault_point
 from tidegate.logs.base import LogRecord, Reader, TopicPartition
-from tidegate.logs.records import only, read_columns
+from tidegate.logs.records import read_columns, select
 from tidegate.state.base import Change, SnapshotStore, Store, StorePosition
 from tidegate.state.layout import MARKER, QUEUE, TIMER, prefix_range
 
@@ -199,7 +199,7 @@ async def _replay(
         for batch in await reader.read(max_records=_CHUNK, timeout=5.0):
             records = batch.records
             if batch.position > end:
-                records = only(records, [record.offset < end for record in records])
+                records = select(records, [record.offset < end for record in records])
             reached = StorePosition(last.lineage, min(batch.position, end), environment.clock.now())
             store.apply(_changes(records, store), reached)
             replayed += len(records)

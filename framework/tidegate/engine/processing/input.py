@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from tidegate.engine.formats.commit_marker import InputMark
 from tidegate.functions.definition import InputSpec
 from tidegate.logs.base import LogRecord, TopicPartition
-from tidegate.logs.records import only
+from tidegate.logs.records import select
 from tidegate.time.clock import MIN_TIME, Clock
 from tidegate.time.combined_watermark import CombinedWatermark
 from tidegate.time.watermark_assigner import WatermarkAssigner
@@ -106,4 +106,4 @@ class Input:
         if not records or records[0].offset >= below:
             return records
         wanted = [record.offset >= below or record.offset in self._again for record in records]
-        return only(records, wanted)
+        return select(records, wanted)

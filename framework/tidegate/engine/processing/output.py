@@ -8,7 +8,7 @@ from typing import Any, Final
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import Headers, TopicPartition
-from tidegate.logs.records import Columns
+from tidegate.logs.records import NewRecordColumns
 
 __all__ = ("Emissions", "Emitted", "Output", "outputs_by_name")
 
@@ -30,7 +30,7 @@ class Emissions(list[Any]):
     def each(self) -> Iterator[Emitted]:
         return zip(*[iter(self)] * _FIELDS, strict=True)
 
-    def by_target(self) -> dict[TopicPartition, Columns]:
+    def by_target(self) -> dict[TopicPartition, NewRecordColumns]:
         """The records for each, in the order in which they were emitted."""
         targets = self[::_FIELDS]
         if targets and targets.count(targets[0]) == len(targets):  # as a rule
@@ -40,9 +40,9 @@ class Emissions(list[Any]):
             grouped.setdefault(record[0], Emissions()).extend(record)
         return {target: records.columns() for target, records in grouped.items()}
 
-    def columns(self) -> Columns:
+    def columns(self) -> NewRecordColumns:
         """The records without their targets; at least one."""
-        return Columns.sharing(*(self[field::_FIELDS] for field in range(1, _FIELDS)))
+        return NewRecordColumns.sharing(*(self[field::_FIELDS] for field in range(1, _FIELDS)))
 
 
 class Output:

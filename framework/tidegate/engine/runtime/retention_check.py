@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.records import Columns
+from tidegate.logs.records import NewRecordColumns
 
 __all__ = ("RetentionCheck",)
 
@@ -27,7 +27,7 @@ class RetentionCheck:
         """`retentions`: of topics that keep records by their own time, for how many ms."""
         self._kept = dict(retentions or {})
 
-    def look_at(self, service: str, outputs: Mapping[TopicPartition, Columns], now: int) -> None:
+    def look_at(self, service: str, outputs: Mapping[TopicPartition, NewRecordColumns], now: int) -> None:
         """The first record of each partition is enough: time moves on slowly."""
         for target, records in outputs.items():
             kept = self._kept.get(target.topic)

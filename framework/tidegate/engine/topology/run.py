@@ -18,7 +18,7 @@ import msgspec
 
 from tidegate.errors import DecodeError, RunOverError
 from tidegate.logs.base import Log, LogRecord, NewRecord, Reader, TopicPartition, TopicSpec
-from tidegate.logs.records import only
+from tidegate.logs.records import select
 
 __all__ = ("FIRST", "RUN_KEY", "Run", "RunWatch", "current_run", "decode_run", "fence", "run_record", "without_older")
 
@@ -162,4 +162,4 @@ def without_older(app: str, run: Run, header: str) -> Callable[[Sequence[LogReco
                 return value.startswith(others) or (value.startswith(own) and not value.startswith(mine))
         return False
 
-    return lambda records: only(records, [not older(record) for record in records])
+    return lambda records: select(records, [not older(record) for record in records])

@@ -32,7 +32,7 @@ from tidegate.engine.worker.monitor import Monitor
 from tidegate.engine.worker.task_manager import TaskManager, TaskReport
 from tidegate.errors import LogUnavailableError
 from tidegate.logs.base import Log
-from tidegate.logs.membership import Alone, Membership
+from tidegate.logs.membership import Membership, SingleWorker
 from tidegate.settings import Settings
 from tidegate.time.clock import Clock, SystemClock
 
@@ -74,7 +74,7 @@ class Engine:
         self.until_end = until_end
         self.tasks: dict[str, Task] = {}
         """Those that run here and now."""
-        self.membership: Membership = membership or Alone()
+        self.membership: Membership = membership or SingleWorker()
         self._run_watch = RunWatch(log, plan.control, plan.run)
         self.snapshots: Snapshots = snapshots or NoSnapshots()
         self._turns = LoopScheduler()
@@ -121,7 +121,7 @@ class Engine:
             commits=self.commits,
             turns=self._turns,
             readers=self._readers,
-            ages=RetentionCheck(self.plan.retentions if self.log.ages_by_timestamp else {}),
+            ages=RetentionCheck(self.plan.retentions if self.log.retention_by_timestamp else {}),
         )
         return TaskManager(self.plan, environment, self.membership, enter=self._enter, leave=self._leave)
 

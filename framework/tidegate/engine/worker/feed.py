@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tidegate.engine.task import Task
 from tidegate.errors import OffsetOutOfRangeError
 from tidegate.logs.base import Batch, Reader, TopicPartition
-from tidegate.logs.records import only
+from tidegate.logs.records import select
 
 __all__ = ("Feed",)
 
@@ -110,7 +110,7 @@ class Feed:
         source, end = batch.source, self._ends.get(batch.source)
         self._offered[source] = batch.position
         if end is not None and batch.position >= end:
-            batch = Batch(source, only(batch.records, [record.offset < end for record in batch.records]), end)
+            batch = Batch(source, select(batch.records, [record.offset < end for record in batch.records]), end)
             self._stop(source)
         self._tasks[source].offer(batch)
 

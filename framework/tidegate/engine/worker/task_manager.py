@@ -24,7 +24,7 @@ from tidegate.engine.topology.plan import Plan, TaskPlan
 from tidegate.errors import DataError, FencedError, LogUnavailableError, OffsetOutOfRangeError
 from tidegate.faults import fault_point
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.membership import Alone, Membership
+from tidegate.logs.membership import Membership, SingleWorker
 
 __all__ = ("TaskManager", "TaskReport")
 
@@ -125,7 +125,7 @@ class TaskManager:
             logger.info("taken over by others: %s", _names(lost))
         await self._end(gone)
         new = [plan for name, plan in owned.items() if name not in self._keepers]
-        if new and not isinstance(self._membership, Alone):  # who has no others need not say what is whose
+        if new and not isinstance(self._membership, SingleWorker):  # who has no others need not say what is whose
             logger.info("assigned: %s", _names(plan.id for plan in new))
         for plan in new:
             keeper = _Keeper(plan=plan, opened=asyncio.get_running_loop().create_future())

@@ -1,17 +1,16 @@
-"""How the log lies in RocksDB: the keys of each kind of row, and blocks of records.
+"""The storage format of the embedded log in RocksDB: keys of each kind of row, and blocks of records.
 
     v                              → the format's version
-    n                              → the next topic id; ids are never used again, so deleted data cannot come back
+    n                              → the next topic id; ids are never reused, so deleted data cannot reappear
     t  name                        → TopicRow
     p  topic id, partition         → PartitionRow
     s  topic id, partition, offset → Segment: blocks that retention drops together, keyed by their first offset
     b  topic id, partition, offset → a block of records, keyed by the offset of the first; see `Block`
 
-Numbers in keys are big-endian, so that RocksDB's order is theirs.
+Numbers in keys are big-endian, so that the order of RocksDB is their numeric order.
 
-A block's first byte says how the rest is laid out: 0 and 1 record after record, as format 2 wrote them; 2 and 3 as
-columns, which are read in a third of the time, and are smaller: what all its records have in common is there once. The
-odd ones are compressed.
+The first byte of a block is its layout: 0 and 1 row by row, as format 2 wrote them; 2 and 3 as columns, which decode in
+a third of the time and are smaller, since shared values are stored once. Odd layouts are compressed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from msgspec import Struct
 
 from tidegate.logs.base import Headers, TopicSpec
 from tidegate.logs.embedded.options import EmbeddedOptions
-from tidegate.logs.records import Columns, Record, Rows
+from tidegate.logs.records import NewRecordColumns, Record, RecordColumns
 
 __all__ = (
     "FORMAT",
@@ -38,7 +37,6 @@ __all__ = (
     "PartitionRow",
     "Segment",
     "TopicRow",
-    "after",
     "block_key",
     "decode_block",
     "decode_partition",
@@ -47,20 +45,21 @@ __all__ = (
     "encode_blocks",
     "encode_row",
     "offset_of",
+    "prefix_end",
     "prefix_of",
     "topic_key",
 )
 
 FORMAT: Final = b"3"
 READABLE: Final = (b"2", FORMAT)
-"""Formats of logs that can be opened. What is written from then on is of the present one."""
+"""Formats that can be opened. New blocks are written in the current format."""
 PARTITION_TAGS: Final = (b"p", b"s", b"b")
-"""The kinds of rows that a topic's partitions have."""
+"""The kinds of rows of a topic's partitions."""
 FORMAT_KEY: Final = b"v"
 NEXT_TOPIC_KEY: Final = b"n"
 
 COMPRESS_FROM: Final = 512
-"""How large a block must be to be compressed."""
+"""The smallest encoded block, in bytes, that is compressed."""
 
 _Headers = tuple[tuple[str, bytes], ...]
 
@@ -70,22 +69,22 @@ _PARTITION: Final = struct.Struct(">cII")
 
 
 class Block(NamedTuple):
-    """Neighbouring records of one transaction and partition: written together, read together."""
+    """Consecutive records of one transaction in one partition: the unit of writing and reading."""
 
     appended: int
-    """When it was appended, by the log's clock; in a compacted topic's clean part, when it was cleaned."""
-    records: Rows
+    """When it was appended, by the log's clock; in the clean part of a compacted topic, when it was cleaned."""
+    records: RecordColumns
 
 
 class _ByRecord(Struct, array_like=True, gc=False):
-    """As format 2 has it."""
+    """The block layout of format 2."""
 
     appended: int
     first: int
     """The offset of its first record."""
     records: list[Record]
     offsets: list[int] | None = None
-    """Where there are gaps between them: compaction leaves some."""
+    """None: the offsets are consecutive. Compaction leaves gaps."""
 
 
 class _ByColumn(Struct, array_like=True, gc=False):
@@ -133,30 +132,30 @@ class TopicRow(Struct, array_like=True):
 
 
 class PartitionRow(Struct, array_like=True):
-    """What is known of a partition. Written after each sync, so that it speaks of synced records only."""
+    """The committed state of a partition. Written after each sync, so that it covers synced records only."""
 
     start: int = 0
     end: int = 0
     bytes: int = 0
     """The size of all its blocks."""
     open_bytes: int = 0
-    """Of the segment that is being filled: its size, and when it was begun and last appended to."""
+    """The size of the active segment; then the times of its first and its last append."""
     opened: int = 0
-    touched: int = 0
+    last_append: int = 0
     clean_to: int = 0
-    """In a compacted topic, records below were cleaned: at most one is left of each key."""
+    """In a compacted topic, records below are clean: at most one per key."""
     clean_records: int = 0
     clean_bytes: int = 0
     dirty_records: int = 0
 
 
 class Segment(Struct, array_like=True, gc=False):
-    """Neighbouring blocks, up to but not including `end`."""
+    """Consecutive blocks, up to but not including `end`."""
 
     end: int
     bytes: int
-    touched: int
-    """When it was last appended to."""
+    last_append: int
+    """The time of its last append."""
 
 
 encode_row: Final = msgspec.msgpack.Encoder().encode
@@ -172,12 +171,12 @@ def topic_key(name: str) -> bytes:
 
 
 def prefix_of(tag: bytes, topic_id: int, partition: int | None = None) -> bytes:
-    """What the keys of this kind of rows of a partition start with, or those of all the partitions of a topic."""
+    """The key prefix of this kind of rows of a partition, or of all partitions of a topic."""
     return _TOPIC.pack(tag, topic_id) if partition is None else _PARTITION.pack(tag, topic_id, partition)
 
 
-def after(prefix: bytes) -> bytes:
-    """The first key after all those that start with `prefix`."""
+def prefix_end(prefix: bytes) -> bytes:
+    """The exclusive upper bound of the keys with this prefix."""
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
 
 
@@ -190,19 +189,19 @@ def offset_of(key: bytes) -> int:
 
 
 def encode_blocks(
-    records: Columns, offsets: Sequence[int], appended: int, options: EmbeddedOptions
-) -> Iterator[tuple[int, Columns, bytes]]:
-    """Blocks of these records, each with its first offset and the records in it. One that is too large to share a
-    block is alone in its own."""
+    records: NewRecordColumns, offsets: Sequence[int], appended: int, options: EmbeddedOptions
+) -> Iterator[tuple[int, NewRecordColumns, bytes]]:
+    """Blocks of these records, each with its first offset and its records. A record that is too large to share a block
+    gets a block of its own."""
     for start in range(0, len(records), options.block_records):
         part = slice(start, start + options.block_records)
         yield from _halve(records[part], offsets[part], appended, options)
 
 
 def _halve(
-    records: Columns, offsets: Sequence[int], appended: int, options: EmbeddedOptions
-) -> Iterator[tuple[int, Columns, bytes]]:
-    """Encode first and look at the size then: adding sizes up beforehand costs as much as encoding."""
+    records: NewRecordColumns, offsets: Sequence[int], appended: int, options: EmbeddedOptions
+) -> Iterator[tuple[int, NewRecordColumns, bytes]]:
+    """Encodes first and splits if the result is too large: computing the size beforehand costs as much as encoding."""
     gaps = None if offsets[-1] - offsets[0] == len(offsets) - 1 else offsets
     encoded = encode_row(
         (appended, offsets[0], records.keys, records.values, records.times, records.headers, records.each, gaps)
@@ -216,8 +215,8 @@ def _halve(
 
 
 def _pack(encoded: bytes) -> bytes:
-    """Compress what is worth it. This pays at once: rocksdict's build computes its log's CRC32 in software, so a byte
-    that need not be written saves more time than it took to compress it."""
+    """Compresses larger blocks. This also saves time: rocksdict's build computes the write-ahead log's CRC32 in
+    software, which takes longer per byte than the compression."""
     if len(encoded) >= COMPRESS_FROM:
         compressed = b"\x03" + bytes(lz4.compress_block(encoded))
         if len(compressed) < len(encoded):
@@ -228,18 +227,18 @@ def _pack(encoded: bytes) -> bytes:
 def decode_block(packed: bytes) -> Block:
     raw = memoryview(packed)[1:]
     layout = packed[0]
-    whole = lz4.decompress_block(raw) if layout & 1 else raw
+    encoded = lz4.decompress_block(raw) if layout & 1 else raw
     if layout < 2:
-        return _from_records(_decode_by_record(whole))
-    block = _decode_by_column(whole)
+        return _from_records(_decode_by_record(encoded))
+    block = _decode_by_column(encoded)
     count = len(block.keys)
     times = block.times if isinstance(block.times, list) else [block.times] * count
     headers: list[Headers] = [block.headers] * count if block.each is None else [*block.each]
     offsets = block.offsets or range(block.first, block.first + count)
-    return Block(block.appended, Rows(block.keys, block.values, times, headers, offsets))
+    return Block(block.appended, RecordColumns(block.keys, block.values, times, headers, offsets))
 
 
 def _from_records(block: _ByRecord) -> Block:
-    rows = Rows.of(block.records)
+    rows = RecordColumns.of(block.records)
     rows.offsets = block.offsets or range(block.first, block.first + len(rows))
     return Block(block.appended, rows)

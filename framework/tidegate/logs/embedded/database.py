@@ -1,4 +1,4 @@
-"""RocksDB as the log uses it: how it is opened, and what its errors mean."""
+"""The log's RocksDB: opening it, atomic changes, translation of its errors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,23 @@ from tidegate.errors import LogError, LogFailedError, StorageFullError
 from tidegate.logs.embedded.blocks import encode_row
 from tidegate.logs.embedded.options import EmbeddedOptions
 
-__all__ = ("Changes", "close_database", "is_stall", "no_stall", "open_beside", "open_database", "scan", "translated")
+__all__ = (
+    "Changes",
+    "close_database",
+    "is_stall",
+    "no_slowdown",
+    "open_database",
+    "open_secondary",
+    "scan",
+    "to_log_error",
+)
 
 logger = logging.getLogger(__name__)
 
 
 class Changes:
-    """Changes to be written together. (A WriteBatch is used up by trying to write it, so it cannot be tried again.)"""
+    """Changes to be written atomically. A WriteBatch cannot be written again after a failed attempt, so it is built
+    from these for each attempt."""
 
     def __init__(self) -> None:
         self._puts: list[tuple[bytes, bytes]] = []
@@ -40,15 +50,15 @@ class Changes:
         self._puts.append((key, value))
 
     def put_row(self, key: bytes, row: Struct) -> None:
-        """The row is written as it is when it is written, not as it is now."""
+        """The row is encoded at the time of the write, not now."""
         self._rows.append((key, row))
 
     def delete(self, key: bytes) -> None:
-        """Removed before anything is put."""
+        """Deletes take effect before puts."""
         self._deletes.append(key)
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
-        """Removed before anything is put: from `begin` up to but not including `end`."""
+        """Deletes the keys from `begin` up to but not including `end`, before puts take effect."""
         self._ranges.append((begin, end))
 
     def batch(self) -> WriteBatch:
@@ -65,7 +75,7 @@ class Changes:
 
 
 def open_database(directory: Path, options: EmbeddedOptions) -> Rdict:
-    """Open it for the owner, and make it if need be."""
+    """Open the database for the owner of the log; create it if it does not exist."""
     settings = _settings()
     settings.create_if_missing(True)
     settings.set_write_buffer_size(options.write_buffer_bytes)
@@ -77,8 +87,9 @@ def open_database(directory: Path, options: EmbeddedOptions) -> Rdict:
     return _open(directory, settings, AccessType.read_write())
 
 
-def open_beside(directory: Path, scratch: Path) -> Rdict:
-    """Open it for an observer. All its files are kept open, since the owner may delete them at any time."""
+def open_secondary(directory: Path, scratch: Path) -> Rdict:
+    """Open the database for an observer, as a RocksDB secondary instance. It keeps all files open, since the owner may
+    delete them at any time."""
     settings = _settings()
     settings.create_if_missing(False)
     settings.set_max_open_files(-1)
@@ -86,7 +97,7 @@ def open_beside(directory: Path, scratch: Path) -> Rdict:
 
 
 def _settings() -> Options:
-    """Raw, always: otherwise rocksdict unpickles what it reads. Blocks are compressed before RocksDB sees them."""
+    """Always in raw mode: otherwise rocksdict unpickles the values. Blocks are already compressed."""
     table = BlockBasedOptions()
     table.set_block_size(16 << 10)
     table.set_block_cache(Cache(8 << 20))
@@ -103,26 +114,26 @@ def _open(directory: Path, settings: Options, access: AccessType) -> Rdict:
     try:
         return Rdict(str(directory / "log"), settings, access_type=access)
     except Exception as error:
-        raise translated(error, directory) from error
+        raise to_log_error(error, directory) from error
 
 
 def close_database(database: Rdict) -> None:
-    """RocksDB complains if it could not write something before; that was reported then. It is closed all the same."""
+    """RocksDB raises on close if an earlier write failed, which was reported then. The database is closed anyway."""
     try:
         database.close()
     except Exception:
         logger.warning("the log's database was closed with an error", exc_info=True)
 
 
-def no_stall() -> WriteOptions:
-    """rocksdict holds the GIL while it writes: a write that has to wait must fail instead, and be tried again."""
+def no_slowdown() -> WriteOptions:
+    """rocksdict holds the GIL while it writes: a write that would stall fails instead, and is retried."""
     options = WriteOptions()
     options.no_slowdown = True
     return options
 
 
 def scan(database: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The rows from `begin` up to but not including `end`, in order, as they are now."""
+    """A snapshot of the rows from `begin` up to but not including `end`, in order."""
     iterator = database.iter()
     iterator.seek(begin)
     while iterator.valid():
@@ -131,17 +142,17 @@ def scan(database: Rdict, begin: bytes, end: bytes) -> Iterator[tuple[bytes, byt
             return
         yield key, iterator.value()
         iterator.next()
-    iterator.status()  # raises if it is an error that ended it
+    iterator.status()  # raises if an error ended the iteration
 
 
 def is_stall(error: Exception) -> bool:
     return "Write stall" in str(error)
 
 
-def translated(error: Exception, directory: Path) -> LogError:
+def to_log_error(error: Exception, directory: Path) -> LogError:
     text = str(error)
     if "No space left on device" in text:
         return StorageFullError(directory, text)
     if "Permission denied" in text:
-        text = f"{text.rstrip('.')}. Give this user access, or be the user whose worker it is."
+        text = f"{text.rstrip('.')}. Give this user access, or run the command as the user who runs the worker."
     return LogFailedError(f"the log in {directory} failed: {text}")

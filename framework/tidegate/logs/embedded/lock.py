@@ -1,4 +1,4 @@
-"""One process owns an embedded log: a lock on a file that says who."""
+"""The lock of an embedded log: one process owns it. The lock file names the owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("OwnerLock",)
 
 
 class OwnerLock:
-    """An flock on DIR/owner.lock: it goes when its process goes, however that ends."""
+    """An flock on DIR/owner.lock. The kernel releases it when the process ends, however it ends."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -23,7 +23,7 @@ class OwnerLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """LogInUseError when another process, or another log of this one, holds it."""
+        """LogInUseError: another process, or another log of this process, holds the lock."""
         descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ class OwnerLock:
             os.close(descriptor)
             raise LogUnavailableError(f"{self._path} cannot be locked: {error.strerror}") from error
         self._descriptor = descriptor
-        self._sign(descriptor)
+        self._write_holder(descriptor)
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -55,8 +55,8 @@ class OwnerLock:
                 f"another directory (--data DIR)."
             ) from error
 
-    def _sign(self, descriptor: int) -> None:
-        """Say who holds it. Only a help for whoever is refused: without room for it, the lock still holds."""
+    def _write_holder(self, descriptor: int) -> None:
+        """Name the owner, for the error message of other processes. If the disk is full, the lock still holds."""
         text = json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv), "started": int(time.time())})
         try:
             os.ftruncate(descriptor, 0)

@@ -1,4 +1,4 @@
-"""The embedded log: topics and partitions in one RocksDB, owned by one process."""
+"""The embedded log: topics and partitions in one RocksDB, which one process owns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tidegate.logs.embedded.blocks import (
     NEXT_TOPIC_KEY,
     PARTITION_TAGS,
     TopicRow,
-    after,
     encode_row,
+    prefix_end,
     prefix_of,
     topic_key,
 )
-from tidegate.logs.embedded.database import Changes, close_database, open_database, translated
+from tidegate.logs.embedded.database import Changes, close_database, open_database, to_log_error
 from tidegate.logs.embedded.group_commit import GroupCommit
 from tidegate.logs.embedded.lock import OwnerLock
 from tidegate.logs.embedded.maintenance.background import Maintenance
@@ -33,7 +33,7 @@ from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import check_format, load_partitions, load_topics
 from tidegate.logs.embedded.writer import EmbeddedWriter
 from tidegate.logs.local_reader import LocalReader, Wakeups
-from tidegate.logs.records import Rows
+from tidegate.logs.records import RecordColumns
 
 __all__ = ("EmbeddedLog",)
 
@@ -45,9 +45,9 @@ def _system_clock() -> int:
 
 
 class EmbeddedLog:
-    """A Log in a directory that this process owns."""
+    """A Log in a directory. This process owns it while it runs."""
 
-    ages_by_timestamp = False
+    retention_by_timestamp = False
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class EmbeddedLog:
         self._maintenance: Maintenance | None = None
 
     async def start(self) -> None:
-        """1. Lock the directory. 2. Open RocksDB, which replays its own log. 3. Find the topics and their ends.
-        4. Start to look after retention and compaction."""
+        """1. Lock the directory. 2. Open RocksDB, which replays its write-ahead log. 3. Load the topics and their ends.
+        4. Start the maintenance: retention and compaction."""
         self._lock.acquire()
         try:
             self._database = await asyncio.to_thread(open_database, self.directory, self.options)
@@ -84,11 +84,11 @@ class EmbeddedLog:
         except BaseException as error:
             await self.stop()
             if isinstance(error, Exception) and not isinstance(error, LogError):
-                raise translated(error, self.directory) from error
+                raise to_log_error(error, self.directory) from error
             raise
 
     async def stop(self) -> None:
-        """What was appended is committed first; from here on nothing more is taken."""
+        """Completes pending appends first; new ones are refused."""
         maintenance, commits, database = self._maintenance, self._commits, self._database
         self._maintenance = self._commits = self._database = None
         if maintenance is not None:
@@ -109,22 +109,22 @@ class EmbeddedLog:
 
     @property
     def syncs(self) -> int:
-        """How often the disk was made to hold what was written."""
+        """Number of syncs to disk."""
         return self.commits.syncs
 
     @property
     def transactions(self) -> int:
-        """How many transactions were committed."""
+        """Number of committed transactions."""
         return self.commits.transactions
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
     async def create(self, topics: Iterable[TopicSpec]) -> None:
-        """What exists already gets the retention that is wanted now: there is no other place to change it."""
+        """Existing topics get the retention of their spec, since an embedded log has no other way to change it."""
         wanted = list(topics)
         async with self._topic_lock:
             missing = self._missing(wanted)
-            await self._keep(wanted)
+            await self._update_retention(wanted)
             stored = self.database.get(NEXT_TOPIC_KEY)
             first = 1 if stored is None else int.from_bytes(stored, "big")
             rows = {spec.name: TopicRow.of(topic_id, spec) for topic_id, spec in enumerate(missing.values(), first)}
@@ -140,16 +140,16 @@ class EmbeddedLog:
                 self._add_topic(name, row)
 
     async def delete(self, topics: Iterable[str]) -> None:
-        """While nobody appends: what comes after the removal would stay for ever."""
-        async with self._topic_lock, self.commits.order:
-            gone = {name: self._topics.pop(name) for name in set(topics) if name in self._topics}
+        """Holds the append lock: records appended after the removal would never be deleted."""
+        async with self._topic_lock, self.commits.append_lock:
+            deleted = {name: self._topics.pop(name) for name in set(topics) if name in self._topics}
             changes = Changes()
-            for name, row in gone.items():
+            for name, row in deleted.items():
                 self._drop_partitions(name, row)
                 changes.delete(topic_key(name))
                 for tag in PARTITION_TAGS:
                     prefix = prefix_of(tag, row.topic_id)
-                    changes.delete_range(prefix, after(prefix))
+                    changes.delete_range(prefix, prefix_end(prefix))
             await self.commits.drain()
             await self.commits.write(changes)
             await self.commits.begin_sync()
@@ -172,10 +172,10 @@ class EmbeddedLog:
             await trim(self.partition(source), start, self.database, self.commits, self.maintenance.reclaimer)
 
     async def clean(self) -> None:
-        """Do now all that retention and compaction ask for, and give the space back."""
+        """Run retention and compaction now, and reclaim the space."""
         await self.maintenance.expire()
-        await self.maintenance.clean(at_once=True)
-        await self.maintenance.reclaim(at_once=True)
+        await self.maintenance.clean(force=True)
+        await self.maintenance.reclaim(force=True)
 
     # -- readers and writers ------------------------------------------------------------------------------------------
 
@@ -183,57 +183,57 @@ class EmbeddedLog:
         return LocalReader(self, self._wakeups)
 
     async def writer(self, transactional_id: str | None = None) -> EmbeddedWriter:
-        """What the fenced writer has written by now is seen before its successor can read."""
+        """Records that the fenced writer has written are visible when this returns."""
         writer = EmbeddedWriter(self, transactional_id)
         if transactional_id is not None:
-            async with self.commits.order:
+            async with self.commits.append_lock:
                 self._writers[transactional_id] = writer
             await self.commits.drain()
         return writer
 
     async def publish_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """There are no tools that could look at them."""
+        """Does nothing: an embedded log has no external tools."""
 
     def is_fenced(self, writer: EmbeddedWriter) -> bool:
         return writer.transactional_id is not None and self._writers.get(writer.transactional_id) is not writer
 
     def bounds(self, source: TopicPartition) -> tuple[int, int]:
-        """Once the log has stopped, readers are told too: who only reads would wait for ever."""
+        """Raises the error that stopped the log: readers would wait forever otherwise."""
         if self.commits.error is not None:
             raise self.commits.error
         row = self.partition(source).row
         return row.start, row.end
 
-    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Rows, int]:
+    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[RecordColumns, int]:
         partition = self.partition(source)
         database = self.database
         try:
-            return fetch(database, partition.blocks, position, partition.row.end, limit)
+            return fetch(database, partition.block_prefix, position, partition.row.end, limit)
         except Exception as error:
-            raise translated(error, self.directory) from error
+            raise to_log_error(error, self.directory) from error
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
     @property
     def commits(self) -> GroupCommit:
-        return self._running(self._commits)
+        return self._require_running(self._commits)
 
     @property
     def database(self) -> Rdict:
-        return self._running(self._database)
+        return self._require_running(self._database)
 
     @property
     def maintenance(self) -> Maintenance:
-        return self._running(self._maintenance)
+        return self._require_running(self._maintenance)
 
     def partition(self, source: TopicPartition) -> Partition:
         partition = self.partitions.get(source)
         if partition is None:
-            self._running(self._database)
+            self._require_running(self._database)
             raise UnknownTopicError(str(source) if source.topic in self._topics else source.topic, self._topics)
         return partition
 
-    def _running(self, part: _Part | None) -> _Part:
+    def _require_running(self, part: _Part | None) -> _Part:
         if part is None:
             raise LogError(f"the log in {self.directory} is not running")
         return part
@@ -248,8 +248,7 @@ class EmbeddedLog:
                 raise PartitionCountError(spec.name, known.partitions, spec.partitions)
         return missing
 
-    async def _keep(self, wanted: Iterable[TopicSpec]) -> None:
-        """Give existing topics another retention."""
+    async def _update_retention(self, wanted: Iterable[TopicSpec]) -> None:
         changes = Changes()
         changed: dict[str, TopicRow] = {}
         for spec in wanted:
@@ -257,10 +256,10 @@ class EmbeddedLog:
             if known is None or known.compact or spec.compact:
                 continue
             if (known.retention_ms, known.retention_bytes) != (spec.retention_ms, spec.retention_bytes):
-                kept = replace(
+                updated = replace(
                     known.spec(spec.name), retention_ms=spec.retention_ms, retention_bytes=spec.retention_bytes
                 )
-                row = changed[spec.name] = TopicRow.of(known.topic_id, kept)
+                row = changed[spec.name] = TopicRow.of(known.topic_id, updated)
                 changes.put(topic_key(spec.name), encode_row(row))
         if not changed:
             return
@@ -269,7 +268,7 @@ class EmbeddedLog:
         for name, row in changed.items():
             self._topics[name] = row
             for number in range(row.partitions):
-                self.partitions[TopicPartition(name, number)].keep(row.spec(name), self.now())
+                self.partitions[TopicPartition(name, number)].set_retention(row.spec(name), self.now())
 
     def _add_topic(self, name: str, row: TopicRow) -> None:
         self._topics[name] = row
@@ -280,4 +279,4 @@ class EmbeddedLog:
         for number in range(row.partitions):
             partition = self.partitions.pop(TopicPartition(name, number))
             partition.deleted = True
-            self.maintenance.reclaimer.add(partition.blocks, partition.row.bytes)
+            self.maintenance.reclaimer.add(partition.block_prefix, partition.row.bytes)

@@ -1,7 +1,8 @@
-"""Reading an embedded log beside its owner, from another process.
+"""Observing an embedded log from another process than its owner.
 
-The observer needs no lock and never disturbs: it follows RocksDB's files as they are written. It sees what the owner
-has synced, never more, a moment later. It works while there is no owner, and while one starts, stops or is killed.
+The observer takes no lock and does not disturb the owner: it follows RocksDB's files as a secondary instance. It sees
+what the owner has synced, never more, a moment later. It works without an owner, and while an owner starts, stops or is
+killed.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from rocksdict import Rdict
 from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import Batch, TopicPartition, TopicSpec
 from tidegate.logs.embedded.blocks import PartitionRow, TopicRow, decode_partition, prefix_of
-from tidegate.logs.embedded.database import close_database, open_beside, translated
+from tidegate.logs.embedded.database import close_database, open_secondary, to_log_error
 from tidegate.logs.embedded.reader import fetch
 from tidegate.logs.embedded.recovery import load_topics
 from tidegate.logs.local_reader import LocalReader, Wakeups
 from tidegate.logs.observer import Worker
-from tidegate.logs.records import Rows
+from tidegate.logs.records import RecordColumns
 
-__all__ = ("LogObserver", "ObservingReader")
+__all__ = ("LogObserver", "PollingReader")
 
 ATTEMPTS: Final = 20
-"""How often to try again when the owner has just replaced the files that were to be read."""
+"""Retries when the owner has just replaced the files to be read."""
 
 
 class LogObserver:
@@ -70,7 +71,7 @@ class LogObserver:
                 failure = error
             else:
                 return
-        raise failure if isinstance(failure, LogError) else translated(failure, self.directory)
+        raise failure if isinstance(failure, LogError) else to_log_error(failure, self.directory)
 
     async def topics(self) -> Mapping[str, TopicSpec]:
         return {name: row.spec(name) for name, row in self._topics.items()}
@@ -85,12 +86,12 @@ class LogObserver:
         return await self.end_offsets(sources)
 
     def identity(self, topic: str) -> int | None:
-        """Another number when a topic was deleted and created again: offsets then mean something else."""
+        """The topic id: it changes when a topic is deleted and created again, which invalidates offsets."""
         row = self._topics.get(topic)
         return None if row is None else row.topic_id
 
-    def reader(self) -> ObservingReader:
-        return ObservingReader(self)
+    def reader(self) -> PollingReader:
+        return PollingReader(self)
 
     async def workers(self, app: str) -> list[Worker]:
         return []
@@ -101,7 +102,7 @@ class LogObserver:
             raise UnknownTopicError(str(source) if source.topic in self._topics else source.topic, self._topics)
         return row.start, row.end
 
-    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[Rows, int]:
+    def fetch(self, source: TopicPartition, position: int, limit: int) -> tuple[RecordColumns, int]:
         blocks = prefix_of(b"b", self._topics[source.topic].topic_id, source.partition)
         return fetch(self._open(), blocks, position, self._rows[source].end, limit)
 
@@ -120,16 +121,16 @@ class LogObserver:
         self._topics = topics
 
     def _write_ahead_logs(self) -> set[str]:
-        """RocksDB reads first which tables there are, and then its write-ahead logs. If the owner turns one of these
-        into a table in between, all that was in it is missing, but not what comes after. So that must not have
-        happened: catch up until these are the same before and after."""
+        """A secondary instance first reads the list of tables, then the write-ahead logs. If the owner flushes a log to
+        a table in between, the records of that log are missing, but not later ones. So catch up until the logs are the
+        same before and after."""
         return {path.name for path in (self.directory / "log").glob("*.log")}
 
     def _open(self) -> Rdict:
         if self._scratch is None:
             raise LogError(f"the observer of {self.directory} is not running")
         if self._database is None:
-            self._database = open_beside(self.directory, self._scratch)
+            self._database = open_secondary(self.directory, self._scratch)
         return self._database
 
     def _close(self) -> None:
@@ -138,8 +139,8 @@ class LogObserver:
             self._database = None
 
 
-class ObservingReader(LocalReader):
-    """A Reader that looks for news every now and then."""
+class PollingReader(LocalReader):
+    """A Reader that polls: an observer gets no notification of appends."""
 
     def __init__(self, observer: LogObserver) -> None:
         super().__init__(observer, Wakeups())
@@ -160,7 +161,7 @@ class ObservingReader(LocalReader):
         return batches
 
     async def _read_known(self, max_records: int) -> list[Batch]:
-        """What the last refresh has found. Where files were replaced since, look again."""
+        """Reads up to the ends of the last refresh. Refreshes again if files were replaced since."""
         for _ in range(ATTEMPTS):
             try:
                 return await super().read(max_records=max_records)
@@ -169,7 +170,7 @@ class ObservingReader(LocalReader):
             except Exception as error:
                 failure = error
                 await self._observer.refresh(reopen=True)
-        raise translated(failure, self._observer.directory)
+        raise to_log_error(failure, self._observer.directory)
 
 
 def _row(database: Rdict, topic_id: int, partition: int) -> PartitionRow:

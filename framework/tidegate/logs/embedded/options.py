@@ -1,4 +1,4 @@
-"""What can be tuned in the embedded log. The defaults are measured; most users never touch them."""
+"""Tuning options of the embedded log. The defaults are measured; most users need not change them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ __all__ = ("EmbeddedOptions",)
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedOptions:
-    """Sizes and thresholds of an embedded log. All of them may change from one start to the next."""
+    """Sizes and thresholds of an embedded log. All may change between two starts."""
 
     max_record_bytes: int = 8 << 20
     """A larger record is refused with RecordTooLargeError."""
     block_records: int = 500
-    """How many records are stored, and read, together at most."""
+    """Largest number of records in a block, the unit of writing and reading."""
     block_bytes: int = 256 << 10
-    """How large such a block gets; a larger record has a block of its own."""
+    """Largest encoded size of a block; a larger record gets a block of its own."""
     write_buffer_bytes: int = 16 << 20
-    """How much is collected in memory before RocksDB writes a file. There are up to four such buffers."""
+    """Size of a RocksDB memtable before it is flushed to a file. There are up to four."""
     segment_bytes: int = 4 << 20
-    """How much of a partition retention drops at a time, at most."""
+    """Largest size of a segment, the unit of retention."""
     clean_records: int = 250_000
-    """A compacted partition is cleaned when so many records were appended, and half as many as it has clean ones: about
-    what is replayed in half a second;"""
+    """A compacted partition is cleaned when it has this many dirty records and half as many as clean ones: about what
+    is replayed in half a second;"""
     clean_bytes: int = 32 << 20
-    """or so many bytes, and half as many as it has clean ones."""
+    """or this many dirty bytes, and half as many as clean ones."""
     clean_keys: int = 200_000
-    """How many keys the cleaner keeps in memory, about 130 bytes each. With fewer it takes more passes."""
+    """Keys that the cleaner keeps in memory per pass, about 130 bytes each. Fewer keys need more passes."""
     clean_step: int = 1500
-    """How many records the cleaner looks at before it lets the event loop turn: about 2 ms."""
+    """Records that the cleaner processes before it yields to the event loop: about 2 ms."""
     reclaim_bytes: int = 64 << 20
-    """Space that nothing uses any more is given back when there is this much of it, and as much as is in use."""
+    """Deleted space is reclaimed when it reaches this size and the size of the space in use."""
     maintenance_interval: float = 1.0
-    """How often retention and compaction are looked after, in seconds."""
+    """Seconds between runs of retention and compaction."""

@@ -1,4 +1,4 @@
-"""Finding records in the blocks, from a position on."""
+"""Fetches records from the blocks of a partition."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from rocksdict import Rdict, RdictIter
 
 from tidegate.logs.embedded.blocks import block_key, decode_block, offset_of
-from tidegate.logs.records import Rows
+from tidegate.logs.records import RecordColumns
 
 __all__ = ("fetch",)
 
 FETCH_BYTES: Final = 1 << 20
-"""How much is fetched of a partition at a time, as it is stored."""
+"""Stored bytes that one fetch reads from a partition, at most one block more."""
 
 
-def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -> tuple[Rows, int]:
-    """Records of the partition with this prefix from `position` to `end`, whole blocks until there are `limit`, or
-    enough bytes.
+def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -> tuple[RecordColumns, int]:
+    """Records of the partition with this block prefix from `position` to `end`: whole blocks, until there are `limit`
+    records or FETCH_BYTES. Returns them and the position after them.
 
-    An iterator is made for each call: it costs a microsecond, and one that is kept holds on to deleted files."""
+    Each call creates an iterator, which costs a microsecond: one that is kept open would pin deleted files."""
     iterator = database.iter()
     records, size = _seek(iterator, blocks, position), 0
     while iterator.valid():
@@ -38,21 +38,21 @@ def fetch(database: Rdict, blocks: bytes, position: int, end: int, limit: int) -
             records = found
         iterator.next()
     else:
-        iterator.status()  # raises if it is an error that ended it
+        iterator.status()  # raises if an error ended the iteration
     return records, end
 
 
-def _seek(iterator: RdictIter, blocks: bytes, position: int) -> Rows:
-    """Stand at the first block after `position`; return the records of the one that `position` lies inside, if any."""
+def _seek(iterator: RdictIter, blocks: bytes, position: int) -> RecordColumns:
+    """Move to the first block after `position`; return the records from `position` on of the block that contains it."""
     target = block_key(blocks, position)
     iterator.seek(target)
     if iterator.valid() and iterator.key() == target:
-        return Rows.of(())
+        return RecordColumns.of(())
     iterator.seek_for_prev(target)
     if not iterator.valid() or not iterator.key().startswith(blocks):
         iterator.status()
         iterator.seek(target)
-        return Rows.of(())
+        return RecordColumns.of(())
     records = decode_block(iterator.value()).records
     iterator.next()
     return records[bisect_left(records.offsets, position) :]

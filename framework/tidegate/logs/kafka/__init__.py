@@ -1,9 +1,9 @@
-"""The log on Kafka: any broker from 2.5 on. Nothing else in Tidegate knows of aiokafka.
+"""The log on Kafka, for brokers from 2.5 on. No other package imports aiokafka.
 
-Of aiokafka this uses the client (connections, metadata, authentication), the protocol and the record batches. Fetching
-and transactions are our own: aiokafka's consumer makes a Python object of eleven fields for each record and forgets
-what it has fetched at every change of its assignment; its producers have connections and tasks of their own, one set
-for each transactional id, of which a worker has as many as tasks.
+It uses aiokafka's client (connections, metadata, authentication), protocol and record batches. Fetching and
+transactions are implemented here: aiokafka's consumer creates a Python object of eleven fields per record and drops
+fetched records at every change of its assignment; its producer has connections and tasks of its own, one set for each
+transactional id, of which a worker has one per task.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Fetching ahead of what is read.
+"""Prefetches records for one reader.
 
-Each broker answers the requests of a connection one after the other, and a fetch that finds nothing waits there for a
-while. So a reader has several *lanes* to each broker, connections of its own: a partition that has something to fetch
-need not wait until the quiet ones give up. Any partition is in one request at a time.
+A broker answers the requests of a connection in order, and holds a fetch without records for a while (long polling). So
+a reader has several *lanes*, that is connections, to each broker: partitions with records need not wait behind a long
+poll of quiet ones. A partition is in one request at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import LogRecord, TopicPartition
-from tidegate.logs.kafka.connection.broker_errors import error_of, is_passing
+from tidegate.logs.kafka.connection.broker_errors import error_of, is_retriable
 from tidegate.logs.kafka.connection.cluster import READ_COMMITTED, Cluster
 from tidegate.logs.kafka.fetched_records import FetchedRecords
 
@@ -27,31 +27,31 @@ __all__ = ("Fetcher", "Stream")
 logger = logging.getLogger(__name__)
 
 WAIT_MS: Final = 200
-"""How long a broker holds a fetch that finds nothing."""
+"""How long a broker holds a fetch that finds no records."""
 PARTITION_BYTES: Final = 1 << 20
-"""How much is fetched of a partition at once, and how much is kept of it before more is fetched."""
+"""Limit per partition: of one fetch, and of the buffered bytes below which it is fetched again."""
 REQUEST_BYTES: Final = 8 << 20
-"""How much is fetched at once."""
-AHEAD_BYTES: Final = 32 << 20
-"""How much is fetched ahead over all partitions, besides one fetch of each."""
+"""Limit of one fetch."""
+PREFETCH_BYTES: Final = 32 << 20
+"""Limit of the buffered bytes of all partitions, besides one fetch of each."""
 LANES: Final = 4
-"""Connections to each broker at most; the last one is for partitions that are known to have something."""
+"""Most connections to each broker; the last one is reserved for partitions that have records."""
 BACKOFF: Final = (0.05, 1.0)
-"""How long to wait after a broker did not answer, in seconds: at first, and at most."""
+"""Seconds to wait after a failed fetch: at first, and at most."""
 
 
 class Stream:
-    """One partition from one position on. A new position is a new stream."""
+    """The fetched records of one partition from a position on. A new position creates a new stream."""
 
     __slots__ = (
+        "_decoded",
         "_decoded_to",
-        "_surplus",
-        "_taken",
+        "_returned",
         "buffered",
-        "chunks",
         "end",
         "failure",
         "fetch_from",
+        "fetched",
         "fetching",
         "leader",
         "paused",
@@ -62,7 +62,7 @@ class Stream:
     def __init__(self, source: TopicPartition, position: int) -> None:
         self.source = source
         self.position = position
-        """The offset of the next record to be returned."""
+        """The offset of the next record to return."""
         self.fetch_from = position
         self.end: int | None = None
         """The last stable offset, as of the last fetch."""
@@ -70,81 +70,81 @@ class Stream:
         self.fetching = False
         self.leader: int | None = None
         self.failure: Exception | None = None
-        self.chunks: deque[FetchedRecords] = deque()
+        self.fetched: deque[FetchedRecords] = deque()
         self.buffered = 0
         self._decoded_to = position
-        self._surplus: list[LogRecord] = []
-        self._taken = 0
+        self._decoded: list[LogRecord] = []
+        self._returned = 0
 
     @property
     def ready(self) -> bool:
-        return bool(self.chunks) or self._taken < len(self._surplus)
+        return bool(self.fetched) or self._returned < len(self._decoded)
 
-    def add(self, chunk: FetchedRecords, end: int) -> None:
+    def add(self, fetched: FetchedRecords, end: int) -> None:
         self.end = end
-        if chunk.next_offset is not None:
-            self.fetch_from = chunk.next_offset
-            self.chunks.append(chunk)
-            self.buffered += chunk.size
+        if fetched.next_offset is not None:
+            self.fetch_from = fetched.next_offset
+            self.fetched.append(fetched)
+            self.buffered += fetched.size
 
     @property
     def behind(self) -> bool:
-        """Whether there is certainly, or possibly, something to fetch right now."""
+        """Whether the broker may have records to fetch right now."""
         return self.end is None or self.fetch_from < self.end
 
     def take(self, limit: int) -> Sequence[LogRecord]:
-        """Up to so many records; the position moves past them, and past gaps even when there are none."""
-        if self._taken >= len(self._surplus):
+        """Up to `limit` records. The position advances past them, and past gaps even when there are none."""
+        if self._returned >= len(self._decoded):
             self._decode(limit)
-        records, taken = self._surplus, self._taken
-        if taken or len(records) > limit:
-            records = records[taken : taken + limit]
-            self._taken = taken + len(records)
+        records, returned = self._decoded, self._returned
+        if returned or len(records) > limit:
+            records = records[returned : returned + limit]
+            self._returned = returned + len(records)
         else:
-            self._surplus, self._taken = [], 0
-        more = self._taken < len(self._surplus)
-        self.position = self._surplus[self._taken].offset if more else self._decoded_to
+            self._decoded, self._returned = [], 0
+        more = self._returned < len(self._decoded)
+        self.position = self._decoded[self._returned].offset if more else self._decoded_to
         return records
 
     def _decode(self, wanted: int) -> None:
-        """Decode batches until there is enough, or nothing more."""
+        """Decode batches until there are enough records, or no more batches."""
         records: list[LogRecord] = []
-        while len(records) < wanted and self.chunks:
+        while len(records) < wanted and self.fetched:
             try:
-                decoded = self.chunks[0].next(self._decoded_to)
+                decoded = self.fetched[0].next(self._decoded_to)
             except (errors.KafkaError, LogError) as error:
                 self.failure = error
-                self.chunks.clear()
+                self.fetched.clear()
                 self.buffered = 0
                 break
             if decoded is None:
-                self.buffered -= self.chunks.popleft().size
+                self.buffered -= self.fetched.popleft().size
                 continue
             more, self._decoded_to = decoded
             if records:
                 records += more
             else:
                 records = more
-        if self.chunks and self.chunks[0].empty:
-            self.buffered -= self.chunks.popleft().size
-        self._surplus, self._taken = records, 0
+        if self.fetched and self.fetched[0].empty:
+            self.buffered -= self.fetched.popleft().size
+        self._decoded, self._returned = records, 0
 
 
 class Fetcher:
-    """Keeps requests under way for the streams of one reader."""
+    """Sends fetches for the streams of one reader, and hands the responses to them."""
 
     def __init__(self, cluster: Cluster, number: int, streams: Mapping[TopicPartition, Stream]) -> None:
         self._cluster, self._number, self._streams = cluster, number, streams
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: set[tuple[int, int]] = set()
-        """The lanes, node and number, that have a request under way."""
+        """Node and number of the lanes that have a request under way."""
         self._backoff = BACKOFF[0]
         self._waiting: asyncio.Future[None] | None = None
         self.failure: BaseException | None = None
-        """What nobody has reckoned with."""
+        """An unexpected error of a fetch."""
 
     async def wait(self, timeout: float) -> None:
-        """Wait until something was fetched, or has changed."""
+        """Wait until records were fetched, or the assignment has changed."""
         waiting = self._waiting = asyncio.get_running_loop().create_future()
         await asyncio.wait((waiting,), timeout=timeout)
         self._waiting = None
@@ -159,30 +159,30 @@ class Fetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for lane in range(LANES):
-            await self._cluster.hang_up(("read", self._number, lane))
+            await self._cluster.close_lane(("read", self._number, lane))
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
-    def go_on(self) -> None:
-        """Send out requests for all that can be fetched."""
+    def fetch(self) -> None:
+        """Send fetches for all streams that have room in their buffers."""
         by_leader: dict[int, list[Stream]] = {}
-        lost: list[Stream] = []
+        leaderless: list[Stream] = []
         ahead = sum([stream.buffered for stream in self._streams.values()])
         for stream in self._streams.values():
             if stream.fetching or stream.paused or stream.failure is not None:
                 continue
-            if stream.buffered and (stream.buffered >= PARTITION_BYTES or ahead >= AHEAD_BYTES):
+            if stream.buffered and (stream.buffered >= PARTITION_BYTES or ahead >= PREFETCH_BYTES):
                 continue
             if stream.leader is None:
                 stream.leader = self._cluster.leader(stream.source)
             if stream.leader is None:
-                lost.append(stream)
+                leaderless.append(stream)
             else:
                 by_leader.setdefault(stream.leader, []).append(stream)
         for node, streams in by_leader.items():
             self._send(node, streams)
-        if lost:
-            self._find(lost, after=0)
+        if leaderless:
+            self._look_up_leaders(leaderless, after=0)
 
     def _send(self, node: int, streams: list[Stream]) -> None:
         free = next((lane for lane in range(LANES) if (node, lane) not in self._busy), None)
@@ -195,11 +195,11 @@ class Fetcher:
             self._start(self._fetch(node, free, streams))
 
     async def _fetch(self, node: int, lane: int, streams: Sequence[Stream]) -> None:
-        asked = {stream.source: stream for stream in streams}
+        requested = {stream.source: stream for stream in streams}
         failed: Sequence[Stream] = streams
         try:
             response = await self._cluster.send(node, _request(streams), ("read", self._number, lane))
-            failed = self._receive(response, asked)
+            failed = self._receive(response, requested)
         except errors.KafkaError as error:
             logger.debug("fetching from broker %d: %s", node, error)
         finally:
@@ -207,11 +207,11 @@ class Fetcher:
             for stream in streams:
                 stream.fetching = False
         if failed:
-            self._find(failed, after=self._backoff)
+            self._look_up_leaders(failed, after=self._backoff)
             self._backoff = min(self._backoff * 2, BACKOFF[1])
         else:
             self._backoff = BACKOFF[0]
-        self.go_on()
+        self.fetch()
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -224,14 +224,14 @@ class Fetcher:
             self.failure = error
             self.wake()
 
-    # -- answers ------------------------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------------
 
-    def _receive(self, response: Any, asked: Mapping[TopicPartition, Stream]) -> list[Stream]:
-        """Keep what was fetched. Returns the streams to be tried again, with another leader perhaps."""
+    def _receive(self, response: Any, requested: Mapping[TopicPartition, Stream]) -> list[Stream]:
+        """Buffer the fetched records. Returns the streams to retry, perhaps at another leader."""
         failed: list[Stream] = []
         for topic, partitions in response.topics:
             for number, code, _, end, *details, raw in partitions:
-                stream = asked[TopicPartition(topic, number)]
+                stream = requested[TopicPartition(topic, number)]
                 if code:
                     self._fail(stream, error_of(code, stream.source), failed)
                 elif self._streams.get(stream.source) is stream:
@@ -242,7 +242,7 @@ class Fetcher:
         return failed
 
     def _fail(self, stream: Stream, error: errors.KafkaError | None, failed: list[Stream]) -> None:
-        if error is not None and not is_passing(error):
+        if error is not None and not is_retriable(error):
             stream.failure = error
             self.wake()
         else:
@@ -250,12 +250,12 @@ class Fetcher:
 
     # -- leaders ------------------------------------------------------------------------------------------------------
 
-    def _find(self, streams: Iterable[Stream], *, after: float) -> None:
-        """Find out who leads partitions now; nothing is fetched of them until then."""
-        lost = [stream for stream in streams if self._streams.get(stream.source) is stream]
-        for stream in lost:
+    def _look_up_leaders(self, streams: Iterable[Stream], *, after: float) -> None:
+        """Look up the leaders of partitions, which are not fetched until then."""
+        current = [stream for stream in streams if self._streams.get(stream.source) is stream]
+        for stream in current:
             stream.fetching, stream.leader = True, None
-        self._start(self._find_leaders(lost, after))
+        self._start(self._find_leaders(current, after))
 
     async def _find_leaders(self, streams: Sequence[Stream], after: float) -> None:
         try:
@@ -264,17 +264,17 @@ class Fetcher:
                 await self._cluster.refresh()
             for stream in streams:
                 try:
-                    await self._cluster.know([stream.source])
+                    await self._cluster.track([stream.source])
                 except UnknownTopicError as error:
                     stream.failure = error
-                    self._cluster.forget([stream.source.topic])
+                    self._cluster.untrack([stream.source.topic])
                     self.wake()
                 except LogUnavailableError:
-                    pass  # it is asked again
+                    pass  # `fetch` looks it up again
         finally:
             for stream in streams:
                 stream.fetching = False
-        self.go_on()
+        self.fetch()
 
 
 def _request(streams: Iterable[Stream]) -> FetchRequest:

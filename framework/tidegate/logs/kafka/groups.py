@@ -1,4 +1,4 @@
-"""Consumer groups, seen from outside: who is in one, and positions for the tools that watch lag."""
+"""Consumer groups through the admin protocol: members, metadata of members, published positions."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of
 from tidegate.logs.kafka.connection.cluster import Cluster
 from tidegate.logs.observer import Worker
 
-__all__ = ("Groups", "Said", "group_of", "member_of")
+__all__ = ("Groups", "MemberMetadata", "group_of", "member_of")
 
-_NOBODY: Final = ""
+_NO_MEMBER: Final = ""
 _NO_GENERATION: Final = -1
-_AS_THE_BROKER_SAYS: Final = -1
+_DEFAULT_RETENTION: Final = -1
 
 
 def group_of(app: str) -> str:
-    """The group of an app's workers. The one that is named like the app is Faust's, whose agents may go on in it; those
-    named APP.SERVICE hold positions for the tools that watch lag, and no service can have this name."""
+    """The group of an app's workers. It cannot collide with the group APP, which belongs to Faust's agents, nor with
+    the groups APP.SERVICE, which hold positions for tools that watch lag."""
     return f"{app}:workers"
 
 
-class Said(msgspec.Struct, array_like=True):
-    """What a worker adds to its subscription when it joins its app's group."""
+class MemberMetadata(msgspec.Struct, array_like=True):
+    """The user data that a worker adds to its subscription when it joins its app's group."""
 
     generation: int
     owned: list[TopicPartition]
     held: list[TopicPartition]
     name: str = ""
-    """For people: which process this is."""
+    """The process, for messages."""
     address: str = ""
-    """Where its API answers."""
+    """The URL of its API."""
     partitions: dict[str, int] = {}
-    """How many tasks there are of each service that it knows, by changelog."""
+    """By changelog, the number of tasks of each service in its code."""
 
 
 class Groups:
@@ -48,26 +48,26 @@ class Groups:
         self._cluster = cluster
 
     async def members(self, group: str) -> list[Worker]:
-        """Nobody is in a group that does not exist."""
-        response = await self._ask(group, DescribeGroupsRequest([group]), _described)
+        """Empty for a group that does not exist."""
+        response = await self._request(group, DescribeGroupsRequest([group]), _described)
         return [member_of(*member) for found in response.groups for member in found[5]]
 
     async def commit(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """Positions of a group that has no members. Nothing of ours reads them."""
+        """Commit positions of a group without members, for external tools only."""
         topics: dict[str, list[tuple[int, int, str]]] = {}
         for (topic, number), position in positions.items():
             topics.setdefault(topic, []).append((number, position, ""))
-        request = OffsetCommitRequest(group, _NO_GENERATION, _NOBODY, _AS_THE_BROKER_SAYS, list(topics.items()))
-        await self._ask(group, request, _committed)
+        request = OffsetCommitRequest(group, _NO_GENERATION, _NO_MEMBER, _DEFAULT_RETENTION, list(topics.items()))
+        await self._request(group, request, _committed)
 
     async def delete(self, groups: Iterable[str]) -> None:
-        """With their positions; unknown ones are ignored."""
+        """Delete groups with their positions; unknown groups are ignored."""
         for group in groups:
-            await self._ask(group, DeleteGroupsRequest([group]), _deleted)
+            await self._request(group, DeleteGroupsRequest([group]), _deleted)
 
-    async def _ask(self, group: str, request: Any, codes: Callable[[Any], Iterable[int]]) -> Any:
-        """Ask the group's coordinator, whoever that is, until it agrees."""
-        patience = RetryBudget(self._cluster.settings.kafka_request_timeout, f"asking about the group {group!r}")
+    async def _request(self, group: str, request: Any, codes: Callable[[Any], Iterable[int]]) -> Any:
+        """Send a request to the group's coordinator, with retries."""
+        budget = RetryBudget(self._cluster.settings.kafka_request_timeout, f"a request about the group {group!r}")
         while True:
             try:
                 response = await self._cluster.send(await self._cluster.group_coordinator(group), request)
@@ -75,7 +75,7 @@ class Groups:
                     if (error := error_of(code, group)) is not None and not isinstance(error, GroupIdNotFound):
                         raise error
             except KafkaError as error:
-                await patience.bear(error)
+                await budget.wait_or_raise(error)
             else:
                 return response
 
@@ -95,19 +95,19 @@ def _deleted(response: Any) -> Iterable[int]:
 def member_of(identity: str, client: str, host: str, metadata: bytes, assignment: bytes) -> Worker:
     """A member as the group's coordinator describes it."""
     tasks = ConsumerProtocolMemberAssignment.decode(assignment).partitions() if assignment else ()
-    said = _said(metadata)
+    member = _metadata_of(metadata)
     return Worker(
-        name=said.name or f"{client} at {host.lstrip('/')}",
+        name=member.name or f"{client} at {host.lstrip('/')}",
         tasks=frozenset(TopicPartition(task.topic, task.partition) for task in tasks),
-        address=said.address,
+        address=member.address,
     )
 
 
-def _said(metadata: bytes) -> Said:
-    if not metadata:
-        return Said(0, [], [])
+def _metadata_of(subscription: bytes) -> MemberMetadata:
+    if not subscription:
+        return MemberMetadata(0, [], [])
     try:
-        said = ConsumerProtocolMemberMetadata.decode(metadata).user_data
-        return msgspec.msgpack.decode(said, type=Said)
-    except (ValueError, msgspec.MsgspecError):  # somebody else's consumer
-        return Said(0, [], [])
+        user_data = ConsumerProtocolMemberMetadata.decode(subscription).user_data
+        return msgspec.msgpack.decode(user_data, type=MemberMetadata)
+    except (ValueError, msgspec.MsgspecError):  # a consumer that is not a worker of Tidegate
+        return MemberMetadata(0, [], [])

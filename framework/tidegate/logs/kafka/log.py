@@ -21,13 +21,14 @@ from tidegate.settings import KafkaSettings
 __all__ = ("KafkaLog",)
 
 WRITE_LANES: Final = 16
-"""Connections to each broker that a log's writers share: a broker answers the requests of one after the other."""
+"""Connections to each broker that the writers of a log share: a broker answers the requests of a connection in
+order."""
 
 
 class KafkaLog:
     """A Log on the brokers of a URL such as kafka://127.0.0.1:9092."""
 
-    ages_by_timestamp = True
+    retention_by_timestamp = True
 
     def __init__(self, broker: str, settings: KafkaSettings) -> None:
         self._cluster = Cluster(addresses_of(broker), settings)
@@ -77,7 +78,7 @@ class KafkaLog:
         return reader
 
     async def writer(self, transactional_id: str | None = None) -> KafkaWriter:
-        """Nothing of a former owner of the id is undecided when this returns."""
+        """When this returns, open transactions of earlier writers with the id have ended."""
         lane = ("write", next(self._numbers) % WRITE_LANES)
         writer = KafkaWriter(self._cluster, self._topics, transactional_id, lane)
         await writer.start()

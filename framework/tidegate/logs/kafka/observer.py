@@ -1,4 +1,4 @@
-"""A Kafka log for commands: a client among others."""
+"""The observer of a Kafka log, for commands."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ POLL_SECONDS: Final = 0.3
 
 
 class KafkaObserver(KafkaLog):
-    """The log itself: brokers serve everybody. What it shows is always of now."""
+    """A KafkaLog: brokers serve any client, and always return the current state."""
 
     poll_interval: float = POLL_SECONDS
 
     async def refresh(self) -> None:
-        """There is nothing to do."""
+        """Does nothing: brokers return the current state."""
 
     def identity(self, topic: str) -> int | None:
-        """The protocol that is spoken here does not tell."""
+        """None: the protocol version in use has no topic ids."""
         return None
 
     async def workers(self, app: str) -> list[Worker]:

@@ -1,7 +1,7 @@
-"""Positions for Kafka's own tools: `kafka-consumer-groups --describe --group app.service`, and whatever exports lag.
+"""Publishes positions for Kafka's tools: `kafka-consumer-groups --describe --group app.service`, and lag exporters.
 
-They are committed outside of transactions, to groups without members, and lead nobody: a task takes its positions from
-its changelog.
+They are committed outside of transactions, to groups without members, for information only: a task reads its positions
+from its changelog.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ("PublishedOffsets",)
 
 logger = logging.getLogger(__name__)
 
-_AGAIN_SECONDS: Final = 3600.0
-"""After so long all are published again, changed or not: brokers forget what a group without members has committed."""
+_REPUBLISH_SECONDS: Final = 3600.0
+"""Interval of publishing all positions, changed or not: brokers expire the positions of a group without members."""
 
 
 class PublishedOffsets:
@@ -31,9 +31,9 @@ class PublishedOffsets:
         self._refused: set[str] = set()
 
     async def publish(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
-        """What has changed. Never raises: nothing depends on it."""
+        """Publish the changed positions. Never raises: no processing depends on it."""
         now = time.monotonic()
-        if now - self._since.setdefault(group, now) >= _AGAIN_SECONDS:
+        if now - self._since.setdefault(group, now) >= _REPUBLISH_SECONDS:
             self._since[group], self._published[group] = now, {}
         known = self._published.setdefault(group, {})
         changed = {source: at for source, at in positions.items() if known.get(source) != at}
@@ -42,9 +42,9 @@ class PublishedOffsets:
         try:
             await self._groups.commit(group, changed)
         except LogUnavailableError:
-            return  # the next time, then
+            return  # the next call publishes them
         except LogError as error:
             self._refused.add(group)
-            logger.warning("positions are not published for tools that watch lag: %s", error)
+            logger.warning("positions are not published for lag monitoring: %s", error)
             return
         known.update(changed)

@@ -1,4 +1,4 @@
-"""Reading: which partitions, from where, and who gets how much of what was fetched."""
+"""The reader of a Kafka log: assigned partitions, positions, fair shares of the fetched records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiokafka import errors
 
 from tidegate.errors import LogError, OffsetOutOfRangeError
 from tidegate.logs.base import Batch, TopicPartition
-from tidegate.logs.kafka.connection.broker_errors import translated
+from tidegate.logs.kafka.connection.broker_errors import to_log_error
 from tidegate.logs.kafka.connection.cluster import EARLIEST, LATEST, Cluster
 from tidegate.logs.kafka.fetcher import Fetcher, Stream
 
@@ -19,24 +19,24 @@ __all__ = ("KafkaReader",)
 class KafkaReader:
     """A Reader of a Kafka cluster.
 
-    Partitions come and go without any effect on the others. A paused one keeps what was fetched of it.
-    A broker that is away is waited for: reading stalls, and goes on by itself."""
+    Assigning or unassigning a partition does not affect the others. A paused partition keeps its fetched records.
+    While a broker is unreachable, reading of its partitions stalls; it resumes by itself."""
 
     def __init__(self, cluster: Cluster, number: int, closed: Callable[[KafkaReader], None]) -> None:
-        """`number` tells its connections from those of other readers; `closed` is called in the end."""
+        """`number` separates its connections from those of other readers; `closed` is called when it closes."""
         self._cluster, self._closed = cluster, closed
         self._streams: dict[TopicPartition, Stream] = {}
-        """In the order in which they are served."""
-        self._fetching = Fetcher(cluster, number, self._streams)
+        """In the order of the round robin."""
+        self._fetcher = Fetcher(cluster, number, self._streams)
         self._skipped = False
-        """A position has moved past a gap: whoever waits for it to reach an end must know."""
+        """A position has advanced past a gap. `read` returns then, since its caller may wait for the position."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         for source, position in positions.items():
             known = self._streams.get(source)
-            stream = self._streams[source] = Stream(source, position)  # what is on its way for the old one is dropped
+            stream = self._streams[source] = Stream(source, position)  # responses for the old one are dropped
             stream.paused = known is not None and known.paused
-        self._fetching.wake()
+        self._fetcher.wake()
 
     def unassign(self, sources: Iterable[TopicPartition]) -> None:
         for source in sources:
@@ -51,7 +51,7 @@ class KafkaReader:
         for source in sources:
             if source in self._streams:
                 self._streams[source].paused = False
-        self._fetching.wake()
+        self._fetcher.wake()
 
     def position(self, source: TopicPartition) -> int:
         return self._streams[source].position
@@ -63,19 +63,19 @@ class KafkaReader:
             self._skipped = False
             await self._raise_failures()
             batches = self._take(max_records)
-            self._fetching.go_on()
+            self._fetcher.fetch()
             remaining = deadline - loop.time()
             if batches or self._skipped or remaining <= 0:
                 return batches
-            await self._fetching.wait(remaining)
+            await self._fetcher.wait(remaining)
 
     async def close(self) -> None:
         self._streams.clear()
-        await self._fetching.close()
+        await self._fetcher.close()
         self._closed(self)
 
     def _take(self, max_records: int) -> list[Batch]:
-        """Give each partition that has something an equal share of what is left to give."""
+        """Divides `max_records` equally among the partitions that have records."""
         ready = [stream for stream in self._streams.values() if stream.ready and not stream.paused]
         batches: list[Batch] = []
         for served, stream in enumerate(ready):
@@ -86,15 +86,15 @@ class KafkaReader:
             if records:
                 batches.append(Batch(stream.source, records, stream.position))
                 max_records -= len(records)
-                self._streams[stream.source] = self._streams.pop(stream.source)  # the next time it is asked last
+                self._streams[stream.source] = self._streams.pop(stream.source)  # to the back of the round robin
             else:
                 self._skipped = True
         return batches
 
     async def _raise_failures(self) -> None:
-        """What a broker, or the data itself, says against reading on. It is said again until the position changes."""
-        if self._fetching.failure is not None:
-            raise self._fetching.failure
+        """Raises errors of brokers and of damaged data, on every read until the position changes."""
+        if self._fetcher.failure is not None:
+            raise self._fetcher.failure
         for source, stream in self._streams.items():
             failure = stream.failure
             if failure is None or stream.paused or stream.ready:
@@ -104,6 +104,6 @@ class KafkaReader:
                 end = (await self._cluster.offsets([source], LATEST))[source]
                 raise OffsetOutOfRangeError(source.topic, source.partition, stream.position, start, end)
             if isinstance(failure, errors.KafkaError):
-                raise translated(failure, f"reading {source}") from failure
+                raise to_log_error(failure, f"reading {source}") from failure
             if isinstance(failure, LogError):
                 raise failure

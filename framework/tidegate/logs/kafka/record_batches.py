@@ -1,4 +1,4 @@
-"""Records on their way to one partition: encoded into record batches that a broker takes."""
+"""Encodes the records of an append for one partition into record batches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.logs.records import check_size
 
-__all__ = ("BATCH_OVERHEAD", "CODECS", "Producer", "Upload")
+__all__ = ("BATCH_OVERHEAD", "CODECS", "PartitionBatches", "Producer")
 
 BATCH_OVERHEAD: Final = 61
-"""What a batch costs besides its records."""
+"""Bytes of a batch besides its records."""
 CODECS: Final = {
     "none": DefaultRecordBatch.CODEC_NONE,
     "gzip": DefaultRecordBatch.CODEC_GZIP,
@@ -28,7 +28,7 @@ _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, kw_only=True)
 class Producer:
-    """What a broker knows a writer by, and how that writer encodes."""
+    """The producer id and epoch of a writer, and how it encodes."""
 
     id: int
     epoch: int
@@ -43,16 +43,16 @@ class _Batch(NamedTuple):
     records: int
 
 
-class Upload:
-    """The records of one append for one partition. One batch is out at a time, so their order is kept."""
+class PartitionBatches:
+    """The records of one append for one partition. One batch is in flight at a time, which keeps the order."""
 
     def __init__(self, producer: Producer, source: TopicPartition, records: Sequence[NewRecord], sequence: int) -> None:
-        """RecordTooLargeError if one does not fit into a batch of its own."""
+        """RecordTooLargeError: a record does not fit into a batch of its own."""
         self.source = source
         self.sequence = sequence
-        """The number of the next record: by it the broker knows what it has already."""
+        """The sequence number of the next record, by which the broker detects duplicates."""
         self.position = 0
-        """After the last record that was acknowledged."""
+        """The position after the last acknowledged record."""
         self._producer, self._records, self._limit = producer, records, producer.limit
         self._acknowledged = 0
         self._batches = self._encode()
@@ -63,12 +63,12 @@ class Upload:
 
     @property
     def batch(self) -> bytes:
-        """The next one to be sent; the same until it is acknowledged."""
+        """The next batch to send; the same until it is acknowledged."""
         return self._batches[0].raw
 
     @property
-    def alone(self) -> NewRecord | None:
-        """The record of the next batch, if it is a single one."""
+    def single_record(self) -> NewRecord | None:
+        """The record of the next batch, if it contains only one."""
         return self._records[self._acknowledged] if self._batches[0].records == 1 else None
 
     def acknowledge(self, base_offset: int) -> None:
@@ -78,7 +78,7 @@ class Upload:
         self.sequence = _after(self.sequence, count)
 
     def halve(self) -> None:
-        """The next batch is more than the broker takes at once: try with less."""
+        """The broker refuses the size of the next batch: encode again with half the limit."""
         self._limit = len(self.batch) // 2
         self._batches = self._encode()
 
@@ -87,7 +87,7 @@ class Upload:
         sequence, batches = self.sequence, deque[_Batch]()
         while records:
             batch = self._encode_batch(records, sequence)
-            if batch.records == 1:  # the first one of a batch is taken whatever its size
+            if batch.records == 1:  # the builder accepts the first record of a batch whatever its size
                 check_size(self.source.topic, records[0], self._producer.limit - BATCH_OVERHEAD)
             batches.append(batch)
             sequence = _after(sequence, batch.records)
@@ -114,5 +114,5 @@ class Upload:
 
 
 def _after(sequence: int, count: int) -> int:
-    """Numbers begin anew after the last one that Kafka has."""
+    """Sequence numbers wrap around."""
     return (sequence + count) & _LAST_SEQUENCE

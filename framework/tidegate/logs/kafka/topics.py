@@ -1,4 +1,4 @@
-"""Topics: how they are kept, said in Kafka's words; creating, describing and deleting them."""
+"""Topics on Kafka: their configuration from and to a TopicSpec; creating, describing and deleting them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tidegate.settings import KafkaSettings
 __all__ = ("Topics", "configs_of", "spec_of")
 
 _TOPIC: Final = 2
-"""The kind of resource that a topic is, in DescribeConfigs."""
-_FOR_EVER: Final = (1 << 63) - 1
-_NEWER: Final = "message.timestamp.after.max.ms"
-"""From 3.6 on; before, brokers had no such limit unless it was configured."""
-_LARGEST: Final = "max.message.bytes"
+"""The resource type of topics in DescribeConfigs."""
+_UNLIMITED: Final = (1 << 63) - 1
+_TIMESTAMP_LIMIT: Final = "message.timestamp.after.max.ms"
+"""Exists from Kafka 3.6 on; earlier brokers have no such limit by default."""
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 _DESCRIBED: Final = (
-    _LARGEST,
+    _MAX_MESSAGE_BYTES,
     "cleanup.policy",
     "retention.ms",
     "retention.bytes",
@@ -52,14 +52,14 @@ def configs_of(spec: TopicSpec, settings: KafkaSettings) -> dict[str, str]:
     if spec.compact:
         configs["delete.retention.ms"] = str(spec.tombstone_ms)
     if spec.internal:
-        # What is ours we write and read in one piece, and event time runs ahead of the clock where users say so.
-        configs[_NEWER] = str(_FOR_EVER)
-        configs[_LARGEST] = str(max(settings.kafka_max_request_bytes, 1_048_588))
+        # Internal topics accept the largest request of a writer, and event times ahead of the clock.
+        configs[_TIMESTAMP_LIMIT] = str(_UNLIMITED)
+        configs[_MAX_MESSAGE_BYTES] = str(max(settings.kafka_max_request_bytes, 1_048_588))
     return configs
 
 
 def spec_of(name: str, partitions: int, configs: Mapping[str, str]) -> TopicSpec:
-    """What a topic's configuration says."""
+    """The spec of a topic, from its configuration."""
 
     def limit(config: str) -> int | None:
         value = int(configs.get(config, -1))
@@ -79,16 +79,16 @@ def spec_of(name: str, partitions: int, configs: Mapping[str, str]) -> TopicSpec
 
 
 class Topics:
-    """What is asked of a cluster about its topics."""
+    """Admin requests about topics."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._compacted: dict[str, bool] = {}
-        """Of the topics that were described."""
+        """By topic that was described."""
 
     async def describe(self, only: Iterable[str] | None = None) -> dict[str, TopicSpec]:
-        """The topics that there are, or those of these names that there are."""
-        patience = self._patience("describing topics")
+        """The existing topics; with `only`, those of them with these names."""
+        budget = self._retry_budget("describing topics")
         while True:
             try:
                 counts = await self._cluster.all_topics()
@@ -96,71 +96,71 @@ class Topics:
                     counts = {name: counts[name] for name in only if name in counts}
                 configs = await self._configs(counts)
             except KafkaError as error:
-                await patience.bear(error)
+                await budget.wait_or_raise(error)
                 continue
             found = {name: spec_of(name, counts[name], configs[name]) for name in configs}
             self._compacted.update((name, spec.compact) for name, spec in found.items())
             return found
 
     async def is_compacted(self, topic: str) -> bool:
-        """Asked once for each topic."""
+        """Cached: one request per topic."""
         if topic not in self._compacted:
             await self.describe([topic])
         return self._compacted.get(topic, False)
 
     async def largest_message(self, topic: str) -> int:
-        """How large a batch a topic takes; 0: the broker does not say. That a record is too large is certain: a broker
-        that is away must not make it another error."""
+        """The largest batch that a topic accepts; 0: unknown. It is only needed for the message of a
+        RecordTooLargeError, so an unreachable broker must not raise another error."""
         try:
             configs = await self._configs([topic])
         except KafkaError:
             return 0
-        return int(configs.get(topic, {}).get(_LARGEST, 0))
+        return int(configs.get(topic, {}).get(_MAX_MESSAGE_BYTES, 0))
 
     async def create(self, wanted: Iterable[TopicSpec]) -> None:
-        """1. Check those that are there. 2. Create the others. 3. Wait until every broker knows them."""
+        """1. Check the existing topics. 2. Create the missing ones. 3. Wait until every broker has their metadata."""
         specs = {spec.name: spec for spec in wanted}
         missing = self._missing(specs, await self.describe(specs))
         if missing:
             await self._create(missing)
-            await self._until_everywhere(missing)
+            await self._wait_until_propagated(missing)
             self._missing(specs, await self.describe(missing))
 
     async def delete(self, names: Iterable[str]) -> None:
-        gone = list(names)
-        if not gone:
+        deleted = list(names)
+        if not deleted:
             return
-        patience = self._patience("deleting topics")
+        budget = self._retry_budget("deleting topics")
         while True:
             try:
-                await self._delete(gone)
+                await self._delete(deleted)
                 break
             except KafkaError as error:
-                await patience.bear(error)
-        for name in gone:
+                await budget.wait_or_raise(error)
+        for name in deleted:
             self._compacted.pop(name, None)
-        await self._until_everywhere(dict.fromkeys(gone))
-        self._cluster.forget(gone)
+        await self._wait_until_propagated(dict.fromkeys(deleted))
+        self._cluster.untrack(deleted)
         await self._cluster.refresh()
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _missing(self, wanted: Mapping[str, TopicSpec], there: Mapping[str, TopicSpec]) -> dict[str, TopicSpec]:
-        for name in wanted.keys() & there.keys():
-            spec, known = wanted[name], there[name]
+    def _missing(self, wanted: Mapping[str, TopicSpec], existing: Mapping[str, TopicSpec]) -> dict[str, TopicSpec]:
+        for name in wanted.keys() & existing.keys():
+            spec, known = wanted[name], existing[name]
             if known.partitions != spec.partitions:
                 raise PartitionCountError(name, known.partitions, spec.partitions)
             if spec.compact and not known.compact:
                 raise LogError(
-                    f"topic {name!r} is not compacted, so what it is to keep would be lost with time. If it holds "
-                    f"nothing yet, delete it and start again; else set its cleanup.policy to 'compact'."
+                    f"topic {name!r} is not compacted, so its retention would delete records that must be kept. If it "
+                    f"is empty, delete it and start again; otherwise set its cleanup.policy to 'compact'."
                 )
-        return {name: spec for name, spec in wanted.items() if name not in there}
+        return {name: spec for name, spec in wanted.items() if name not in existing}
 
     async def _create(self, missing: Mapping[str, TopicSpec]) -> None:
         settings = self._cluster.settings
         wanted = {name: configs_of(spec, settings) for name, spec in missing.items()}
-        patience = self._patience("creating topics")
+        budget = self._retry_budget("creating topics")
         while wanted:
             topics: list[tuple[str, int, int, list[int], list[tuple[str, str]]]] = [
                 (name, missing[name].partitions, settings.kafka_replication, [], list(configs.items()))
@@ -170,22 +170,22 @@ class Topics:
             try:
                 response = await self._cluster.send(await self._cluster.controller(), request)
                 for name, code, message in response.topic_errors:
-                    self._created(name, error_of(code, message or name), wanted)
+                    self._handle_result(name, error_of(code, message or name), wanted)
             except KafkaError as error:
-                await patience.bear(error)
+                await budget.wait_or_raise(error)
                 if isinstance(error, NotControllerError):
                     await self._cluster.refresh()
 
-    def _created(self, name: str, error: KafkaError | None, wanted: dict[str, dict[str, str]]) -> None:
-        """Strike a topic off the list, or change what is asked for."""
+    def _handle_result(self, name: str, error: KafkaError | None, wanted: dict[str, dict[str, str]]) -> None:
+        """Remove a created topic from `wanted`, or drop a configuration that the broker does not know."""
         if error is None or isinstance(error, TopicAlreadyExistsError):
             wanted.pop(name, None)
-        elif isinstance(error, InvalidConfigurationError) and _NEWER in wanted[name]:
-            del wanted[name][_NEWER]
+        elif isinstance(error, InvalidConfigurationError) and _TIMESTAMP_LIMIT in wanted[name]:
+            del wanted[name][_TIMESTAMP_LIMIT]
         elif isinstance(error, InvalidReplicationFactorError):
             raise LogError(
-                f"topic {name!r} cannot have {self._cluster.settings.kafka_replication} copies: {error}. "
-                f"Set kafka_replication to no more than the number of brokers."
+                f"topic {name!r} cannot have a replication factor of {self._cluster.settings.kafka_replication}: "
+                f"{error}. Set kafka_replication to at most the number of brokers."
             ) from error
         else:
             raise error
@@ -199,27 +199,28 @@ class Topics:
             if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
                 raise error
 
-    async def _until_everywhere(self, topics: Mapping[str, TopicSpec | None]) -> None:
-        """Wait until every broker shows topics as they are to be: with a leader of each partition; None: not at all."""
-        patience = self._patience("waiting for topics")
+    async def _wait_until_propagated(self, topics: Mapping[str, TopicSpec | None]) -> None:
+        """Wait until the metadata of every broker has a leader for each partition of the topics; None: until it does
+        not contain the topic."""
+        budget = self._retry_budget("waiting for topics")
         for node in self._cluster.nodes:
             while True:
                 try:
-                    if await self._shown(node, topics):
+                    if await self._is_current(node, topics):
                         break
-                    raise LeaderNotAvailableError(f"broker {node} does not know yet of {', '.join(topics)}")
+                    raise LeaderNotAvailableError(f"broker {node} has old metadata of {', '.join(topics)}")
                 except KafkaError as error:
-                    await patience.bear(error)
+                    await budget.wait_or_raise(error)
 
-    async def _shown(self, node: int, topics: Mapping[str, TopicSpec | None]) -> bool:
+    async def _is_current(self, node: int, topics: Mapping[str, TopicSpec | None]) -> bool:
         request = MetadataRequest(list(topics), allow_auto_topic_creation=False)
         response = await self._cluster.send(node, request)
-        shown = {
+        leaders = {
             name: sum(1 for _, _, leader, *_ in partitions if leader >= 0)
             for code, name, _, partitions in response.topics
             if code != UnknownTopicOrPartitionError.errno
         }
-        return all(shown.get(name) == (None if spec is None else spec.partitions) for name, spec in topics.items())
+        return all(leaders.get(name) == (None if spec is None else spec.partitions) for name, spec in topics.items())
 
     async def _configs(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [(_TOPIC, name, list(_DESCRIBED)) for name in names]
@@ -236,5 +237,5 @@ class Topics:
             found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
         return found
 
-    def _patience(self, what: str) -> RetryBudget:
+    def _retry_budget(self, what: str) -> RetryBudget:
         return RetryBudget(self._cluster.settings.kafka_request_timeout, f"{what} at {self._cluster.where}", first=0.01)

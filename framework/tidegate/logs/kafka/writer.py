@@ -1,7 +1,7 @@
-"""Appending to Kafka: transactions, spoken directly.
+"""The writer of a Kafka log: idempotent produce and transactions on the protocol level.
 
-A writer holds no connection and no task: it is a producer id, an epoch, and the numbers of what it has sent. After any
-failure it is thrown away, so it needs no way back to a good state, and what really happened is the brokers' to say.
+A writer has no connection and no task of its own: it is a producer id, an epoch, and sequence numbers. After any
+failure it is discarded, so it needs no recovery of its own; a new writer learns from the brokers what was committed.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from tidegate.errors import (
     UsageError,
 )
 from tidegate.logs.base import Records, TopicPartition
-from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of, is_passing, translated
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of, is_retriable, to_log_error
 from tidegate.logs.kafka.connection.client import Lane
 from tidegate.logs.kafka.connection.cluster import LATEST, Cluster, by_topic
-from tidegate.logs.kafka.record_batches import CODECS, Producer, Upload
+from tidegate.logs.kafka.record_batches import CODECS, PartitionBatches, Producer
 from tidegate.logs.kafka.topics import Topics
 from tidegate.logs.records import check_keys, record_size
 
 __all__ = ("KafkaWriter",)
 
-FAREWELL: Final = 1.0
-"""How long a writer that gives up tries to abort its transaction, in seconds: its successor does it otherwise."""
+ABORT_SECONDS: Final = 1.0
+"""How long a failed writer tries to abort its transaction; after that, opening its successor does."""
 REQUEST_BYTES: Final = 16 << 20
-"""About how much goes into one request."""
+"""Approximate limit of one request."""
 _ALL: Final = -1
-"""Acknowledged when all in-sync replicas have it."""
+"""acks=all: acknowledged by all in-sync replicas."""
 _NO_TIMEOUT: Final = 2**31 - 1
 _INVALID_RECORD: Final = 87
 _TURNS: Final = 3
-"""Turns of the loop after which a request has left this process."""
+"""Turns of the event loop after which a request was sent."""
 _PRODUCER_FENCED: Final = 90
 _FENCED: Final = (errors.InvalidProducerEpoch.errno, _PRODUCER_FENCED)
 _TOO_LARGE: Final = (errors.MessageSizeTooLargeError.errno, errors.RecordListTooLargeError.errno)
@@ -56,14 +56,14 @@ Positions = Mapping[TopicPartition, int]
 class KafkaWriter:
     """A Writer into a Kafka cluster.
 
-    1. Check and encode the records; nothing was sent yet if anything is wrong with them.
-    2. Tell the coordinator which partitions take part.
-    3. Send the batches, and wait until each is acknowledged. One that is refused fails the append: the end of a
-       transaction succeeds without it.
-    4. The same with what `then` returns.
-    5. End the transaction. If no answer comes, the outcome is not known, and the append fails.
-    Batches that a broker does not answer are sent again as they were: it knows by their numbers what it has already.
-    Without a transactional id there is neither 2 nor 5: what was sent before a failure stays."""
+    1. Check and encode the records. An invalid record fails the append before anything is sent.
+    2. Add the partitions to the transaction at its coordinator.
+    3. Send the batches, and wait until each is acknowledged. A refused batch fails the append: the transaction would
+       commit without it.
+    4. Repeat 1 to 3 with the records that `then` returns.
+    5. End the transaction. Without an answer the outcome is unknown, and the append fails.
+    Batches without an answer are sent again unchanged: brokers detect duplicates by sequence number.
+    Without a transactional id, steps 2 and 5 are left out: batches acknowledged before a failure stay."""
 
     def __init__(self, cluster: Cluster, topics: Topics, transactional_id: str | None, lane: Lane) -> None:
         self.transactional_id = transactional_id
@@ -73,16 +73,16 @@ class KafkaWriter:
         self._coordinator: int | None = None
         self._sequences: dict[TopicPartition, int] = {}
         self._open: set[TopicPartition] = set()
-        """The partitions of the transaction that is under way."""
+        """The partitions of the open transaction."""
 
     async def start(self) -> None:
-        """Get a producer id. With a transactional id: fence its former owner, and have its transaction finished."""
+        """Get a producer id. With a transactional id: fence earlier writers, and end their open transaction."""
         timeout = int(self._settings.kafka_transaction_timeout * 1000) if self.transactional_id else _NO_TIMEOUT
         request = InitProducerIdRequest(self.transactional_id, timeout)
-        patience = self._patience("opening a writer", at_least=self._settings.kafka_request_timeout)
+        budget = self._retry_budget("opening a writer", at_least=self._settings.kafka_request_timeout)
         try:
-            async with patience.limited():
-                response = await self._coordinate(request, patience)
+            async with budget.limited():
+                response = await self._call_coordinator(request, budget)
         except errors.InvalidTransactionTimeout as error:
             raise LogError(
                 f"the brokers do not allow a kafka_transaction_timeout of {self._settings.kafka_transaction_timeout:g} "
@@ -97,16 +97,16 @@ class KafkaWriter:
         )
 
     async def append(self, records: Records, then: Callable[[Positions], Records] | None = None) -> Positions:
-        patience = self._patience("appending")
+        budget = self._retry_budget("appending")
         try:
-            async with patience.limited():
-                positions = await self._append(records, {}, patience)
+            async with budget.limited():
+                positions = await self._append(records, {}, budget)
                 if then is not None:
-                    positions |= await self._append(then(dict(positions)), positions, patience)
+                    positions |= await self._append(then(dict(positions)), positions, budget)
                 if self._open:
-                    await self._end(commit=True, patience=patience)
+                    await self._end(commit=True, budget=budget)
         except (FencedError, LogUnavailableError):
-            self._open.clear()  # there is nobody to abort it with
+            self._open.clear()  # an abort is impossible, or would fail
             raise
         except Exception:
             await self.close()
@@ -114,76 +114,76 @@ class KafkaWriter:
         return positions
 
     async def close(self) -> None:
-        """Abort what is under way, if that can be done at once."""
+        """Abort the open transaction, if the brokers answer quickly."""
         if self._open:
-            patience = RetryBudget(FAREWELL, "aborting a transaction")
+            budget = RetryBudget(ABORT_SECONDS, "aborting a transaction")
             with contextlib.suppress(TidegateError):
-                async with patience.limited():
-                    await self._end(commit=False, patience=patience)
+                async with budget.limited():
+                    await self._end(commit=False, budget=budget)
         self._open.clear()
 
     # -- the steps ----------------------------------------------------------------------------------------------------
 
-    async def _append(self, records: Records, before: Positions, patience: RetryBudget) -> dict[TopicPartition, int]:
+    async def _append(self, records: Records, before: Positions, budget: RetryBudget) -> dict[TopicPartition, int]:
         uploads = [upload for upload in await self._encode(records, before) if not upload.done]
         if self.transactional_id is not None and uploads:
-            await self._add_partitions([upload.source for upload in uploads], patience)
-        await self._upload(uploads, patience)
+            await self._add_partitions([upload.source for upload in uploads], budget)
+        await self._upload(uploads, budget)
         positions = {upload.source: upload.position for upload in uploads}
         self._sequences.update((upload.source, upload.sequence) for upload in uploads)
         if len(positions) < len(records):
             positions |= await self._cluster.offsets(records.keys() - positions.keys(), LATEST)
         return positions
 
-    async def _encode(self, records: Records, before: Positions) -> list[Upload]:
+    async def _encode(self, records: Records, before: Positions) -> list[PartitionBatches]:
         """Step 1."""
         if self._producer is None:
             raise UsageError("a writer must be started before it is used")
         uploads = []
         for source, new in records.items():
             if source in before:
-                raise UsageError(f"a transaction names {source} in both of its parts: they must be disjoint")
-            if not self._cluster.knows(source):
-                await self._cluster.know([source])
+                raise UsageError(f"a transaction has {source} in both of its parts: their partitions must be disjoint")
+            if not self._cluster.is_tracked(source):
+                await self._cluster.track([source])
             if await self._topics.is_compacted(source.topic):
                 check_keys(source, new)
-            uploads.append(Upload(self._producer, source, new, self._sequences.get(source, 0)))
+            uploads.append(PartitionBatches(self._producer, source, new, self._sequences.get(source, 0)))
         return uploads
 
-    async def _add_partitions(self, sources: Iterable[TopicPartition], patience: RetryBudget) -> None:
+    async def _add_partitions(self, sources: Iterable[TopicPartition], budget: RetryBudget) -> None:
         """Step 2."""
         producer, new = self._producer, [source for source in sources if source not in self._open]
         if producer is not None and new:
             request = AddPartitionsToTxnRequest(self.transactional_id, producer.id, producer.epoch, by_topic(new))
             self._open.update(new)
-            await self._coordinate(request, patience)
+            await self._call_coordinator(request, budget)
 
-    async def _upload(self, uploads: Sequence[Upload], patience: RetryBudget) -> None:
-        """Step 3: one batch for each partition at a time, in as few requests as possible."""
+    async def _upload(self, uploads: Sequence[PartitionBatches], budget: RetryBudget) -> None:
+        """Step 3: one batch per partition at a time, in as few requests as possible."""
         while pending := [upload for upload in uploads if not upload.done]:
             failures = await self._send_all(pending)
             if failures:
-                await patience.bear(failures[0])
+                await budget.wait_or_raise(failures[0])
                 if any(failure.invalid_metadata for failure in failures):
                     await self._cluster.refresh()
-                    await self._cluster.know([upload.source for upload in pending])
+                    await self._cluster.track([upload.source for upload in pending])
 
-    async def _end(self, *, commit: bool, patience: RetryBudget) -> None:
-        """Step 5. It is asked once: a second request might reach the broker before the first one does, which would then
-        end the next transaction of this writer, in its middle."""
+    async def _end(self, *, commit: bool, budget: RetryBudget) -> None:
+        """Step 5, without retries: a second request could overtake the first, which would then end the next transaction
+        of this writer in its middle."""
         if self._producer is not None:
             producer = self._producer
             request = EndTxnRequest(self.transactional_id, producer.id, producer.epoch, commit)
             if faults.armed and commit:
-                await self._end_in_danger(request, patience)
+                await self._end_with_fault_points(request, budget)
             else:
-                await self._coordinate(request, patience, once=True)
+                await self._call_coordinator(request, budget, retry=False)
             self._open.clear()
 
-    async def _end_in_danger(self, request: EndTxnRequest, patience: RetryBudget) -> None:
-        """Step 5 with a fault armed, perhaps before, in the middle of, or after it."""
+    async def _end_with_fault_points(self, request: EndTxnRequest, budget: RetryBudget) -> None:
+        """Step 5 in a test with an armed fault: before, during, or after it."""
         faults.fault_point("transaction.sent")
-        ending = asyncio.ensure_future(self._coordinate(request, patience, once=True))
+        ending = asyncio.ensure_future(self._call_coordinator(request, budget, retry=False))
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         try:
@@ -196,9 +196,9 @@ class KafkaWriter:
 
     # -- batches ------------------------------------------------------------------------------------------------------
 
-    async def _send_all(self, uploads: Iterable[Upload]) -> list[errors.KafkaError]:
-        """Send the next batch of each. Returns what went wrong, if trying again may help."""
-        requests: list[tuple[int, list[Upload]]] = []
+    async def _send_all(self, uploads: Iterable[PartitionBatches]) -> list[errors.KafkaError]:
+        """Send the next batch of each partition. Returns the retriable errors."""
+        requests: list[tuple[int, list[PartitionBatches]]] = []
         room: dict[int, int] = {}
         for upload in uploads:
             node = self._cluster.leader(upload.source)
@@ -219,8 +219,8 @@ class KafkaWriter:
             failures += answer
         return failures
 
-    async def _produce(self, node: int, uploads: Iterable[Upload]) -> list[errors.KafkaError]:
-        sent: dict[TopicPartition, Upload] = {upload.source: upload for upload in uploads}
+    async def _produce(self, node: int, uploads: Iterable[PartitionBatches]) -> list[errors.KafkaError]:
+        sent: dict[TopicPartition, PartitionBatches] = {upload.source: upload for upload in uploads}
         topics: dict[str, list[tuple[int, bytes]]] = {}
         for (topic, number), upload in sent.items():
             topics.setdefault(topic, []).append((number, upload.batch))
@@ -236,60 +236,63 @@ class KafkaWriter:
                 upload = sent[TopicPartition(topic, number)]
                 if code == 0:
                     upload.acknowledge(offset)
-                elif (failure := await self._refused(upload, code, details)) is not None:
+                elif (failure := await self._handle_error(upload, code, details)) is not None:
                     failures.append(failure)
         return failures
 
-    async def _refused(self, upload: Upload, code: int, details: Sequence[Any]) -> errors.KafkaError | None:
-        """Raise what a refusal means, unless trying again may help. None: it does so at once."""
+    async def _handle_error(
+        self, upload: PartitionBatches, code: int, details: Sequence[Any]
+    ) -> errors.KafkaError | None:
+        """Raises a permanent error. Returns a retriable one, to retry after a wait; None: retry at once."""
         topic = upload.source.topic
         if code in _TOO_LARGE:
-            if upload.alone is None:
+            if upload.single_record is None:
                 upload.halve()
                 return None
             limit = await self._topics.largest_message(topic)
-            raise RecordTooLargeError(topic, record_size(upload.alone), limit)
+            raise RecordTooLargeError(topic, record_size(upload.single_record), limit)
         if code in _REFUSED:
             message = details[2] if len(details) > 2 and details[2] else "its timestamp is out of the topic's range"
             raise RecordRefusedError(topic, message)
         error = self._error(code, upload.source)
-        if error is None or is_passing(error):
+        if error is None or is_retriable(error):
             return error
-        raise translated(error, f"appending to {upload.source}") from error
+        raise to_log_error(error, f"appending to {upload.source}") from error
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    async def _coordinate(self, request: Any, patience: RetryBudget, *, once: bool = False) -> Any:
-        """Ask the coordinator of the transactional id until it agrees. `once`: or until it does not answer."""
+    async def _call_coordinator(self, request: Any, budget: RetryBudget, *, retry: bool = True) -> Any:
+        """Send a request to the coordinator of the transactional id, with retries. With `retry=False`, only errors that
+        the coordinator answers with are retried, not a missing answer."""
         while True:
             try:
                 if self._coordinator is None:
                     self._coordinator = await self._find_coordinator()
-                response = await self._ask(self._coordinator, request, once=once)
+                response = await self._send(self._coordinator, request, retry=retry)
                 for code, about in _codes(response):
                     if (error := self._error(code, about)) is not None:
                         raise error
             except errors.InvalidTransactionTimeout:
                 raise
             except errors.KafkaError as error:
-                await patience.bear(error)
+                await budget.wait_or_raise(error)
                 if not isinstance(error, errors.ConcurrentTransactions):
                     self._coordinator = None
                 if isinstance(error, errors.UnknownTopicOrPartitionError):
                     await self._cluster.refresh()
-                    await self._cluster.know(self._open)
+                    await self._cluster.track(self._open)
             else:
                 return response
 
-    async def _ask(self, node: int, request: Any, *, once: bool) -> Any:
+    async def _send(self, node: int, request: Any, *, retry: bool) -> Any:
         try:
             return await self._cluster.send(node, request, self._lane)
         except errors.NodeNotReadyError:
             raise  # there is no connection: nothing was sent
         except errors.KafkaError as error:
-            if once:
+            if not retry:
                 raise LogUnavailableError(
-                    f"no answer whether the transaction of {self.transactional_id!r} was committed ({error})"
+                    f"it is unknown whether the transaction of {self.transactional_id!r} was committed ({error})"
                 ) from error
             raise
 
@@ -299,19 +302,19 @@ class KafkaWriter:
         return await self._cluster.coordinator(self.transactional_id)
 
     def _error(self, code: int, about: object) -> errors.KafkaError | None:
-        """The error of a code, if it has one. FencedError is raised at once."""
+        """The error of a code; None: no error. Raises FencedError."""
         if code in _FENCED:
             raise FencedError(self.transactional_id or "")
         return error_of(code, about)
 
-    def _patience(self, what: str, at_least: float = 0) -> RetryBudget:
-        who = f" as {self.transactional_id!r}" if self.transactional_id else ""
+    def _retry_budget(self, what: str, at_least: float = 0) -> RetryBudget:
+        id_ = f" as {self.transactional_id!r}" if self.transactional_id else ""
         seconds = max(self._settings.kafka_transaction_timeout, at_least)
-        return RetryBudget(seconds, f"{what}{who} at {self._cluster.where}")
+        return RetryBudget(seconds, f"{what}{id_} at {self._cluster.where}")
 
 
 def _codes(response: Any) -> Iterable[tuple[int, object]]:
-    """The error codes in a coordinator's answer, each with what it is about."""
+    """The error codes in a coordinator's response, each with its subject."""
     if hasattr(response, "error_code"):
         return [(response.error_code, "the transaction's coordinator")]
     not_tried = errors.OperationNotAttempted.errno

@@ -15,7 +15,7 @@ from tidegate.engine.keyed_state.store_keys import StoreKeys
 from tidegate.engine.processing.input import Chunk
 from tidegate.engine.processing.prefetch import Prefetch
 from tidegate.errors import StoreError
-from tidegate.logs.records import Record, Rows
+from tidegate.logs.records import Record, RecordColumns
 from tidegate.state.base import Changes, StorePosition
 from tidegate.state.cells import ValueCells
 from tidegate.state.memory import MemoryStore
@@ -92,7 +92,7 @@ class World:
                 _ = entry or self.cells.entry(key)
 
     def chunk(self, keys: list[bytes]) -> Chunk:
-        records = Rows.of([Record(key, b"", 0, (), number) for number, key in enumerate(keys)])
+        records = RecordColumns.of([Record(key, b"", 0, (), number) for number, key in enumerate(keys)])
         return Chunk(None, records, len(keys))  # type: ignore[arg-type]
 
     def handle(self, key: bytes, add: int) -> None:

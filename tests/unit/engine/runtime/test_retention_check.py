@@ -33,7 +33,7 @@ def send(harness: AppHarness, *, days: float) -> None:
 
 @pytest.fixture(autouse=True)
 def _as_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryLog, "ages_by_timestamp", True)
+    monkeypatch.setattr(MemoryLog, "retention_by_timestamp", True)
 
 
 def test_it_is_told_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,7 +58,7 @@ def test_what_is_kept_long_enough_is_not_spoken_of(
 def test_where_it_counts_when_records_were_appended_their_own_time_does_not_matter(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MemoryLog, "ages_by_timestamp", False)
+    monkeypatch.setattr(MemoryLog, "retention_by_timestamp", False)
     with AppHarness(make_app()) as harness:
         send(harness, days=30)
     assert "days old" not in caplog.text

@@ -14,7 +14,7 @@ from tidegate.engine.topology.plan import Plan
 from tidegate.engine.worker.engine import Engine
 from tidegate.keys import partition_of
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.membership import Alone, Held, Membership
+from tidegate.logs.membership import LocalTasks, Membership, SingleWorker
 from tidegate.settings import Settings
 from tidegate.testing.memory_log import MemoryLog, MemoryWriter
 from tidegate.time.clock import MAX_TIME
@@ -94,14 +94,14 @@ async def test_the_end_does_not_wait_for_the_next_commit_to_be_due() -> None:
     assert handled == [0, 2, 4, 6, 8]
 
 
-class Heir(Alone):
+class Heir(SingleWorker):
     """Gets the tasks of another worker when that one has left."""
 
     def __init__(self, inherited: TopicPartition) -> None:
         super().__init__()
         self.inherited, self._left = inherited, asyncio.Event()
 
-    async def join(self, tasks: Iterable[TopicPartition], held: Held) -> None:
+    async def join(self, tasks: Iterable[TopicPartition], held: LocalTasks) -> None:
         await super().join(set(tasks) - {self.inherited}, held)
 
     async def changed(self, generation: int) -> None:
@@ -157,7 +157,7 @@ async def test_tasks_that_are_inherited_at_the_very_end_are_brought_to_their_end
         await asyncio.wait_for(engine.run(), 20)
         await engine.close_tasks(commit=True)
 
-    await run(Alone())
+    await run(SingleWorker())
     log.heir = Heir(plan.tasks[1].changelog)
     await run(log.heir)
 

@@ -18,7 +18,7 @@ from tidegate.engine.topology.plan import Plan
 from tidegate.engine.worker.engine import Engine
 from tidegate.errors import FencedError, LogUnavailableError
 from tidegate.logs.base import TopicPartition
-from tidegate.logs.membership import Held
+from tidegate.logs.membership import LocalTasks
 from tidegate.logs.observer import Worker
 from tidegate.settings import Settings
 from tidegate.testing import MemoryLog
@@ -44,7 +44,7 @@ class Place:
         self._group, self._number = group, number
         self.owned: frozenset[TopicPartition] = frozenset()
         self.generation = 0
-        self.name, self.fresh = f"worker {number}", True
+        self.name, self.session_valid = f"worker {number}", True
 
     async def workers(self) -> list[Worker]:
         return [Worker(name=self.name, tasks=self.owned)]
@@ -53,7 +53,7 @@ class Place:
         self.owned = frozenset(task for task, owner in self._group.owners.items() if owner == self._number)
         self.generation = self._group.generation
 
-    async def join(self, tasks: Iterable[TopicPartition], held: Held) -> None:
+    async def join(self, tasks: Iterable[TopicPartition], held: LocalTasks) -> None:
         for task in tasks:
             self._group.owners.setdefault(task, 0)
         self.learn()

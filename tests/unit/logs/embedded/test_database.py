@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import LogError, LogFailedError, StorageFullError
-from tidegate.logs.embedded.database import translated
+from tidegate.logs.embedded.database import to_log_error
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from tidegate.logs.embedded.database import translated
 )
 def test_an_error_of_the_database_becomes_one_of_the_log(text: str, kind: type[LogError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        raise translated(Exception(text), Path("data"))
+        raise to_log_error(Exception(text), Path("data"))

@@ -86,8 +86,8 @@ async def test_what_was_written_after_the_last_row_is_found_and_counted(tmp_path
     async with running(tmp_path) as log:
         await log.create(SPECS)
         await (await log.writer()).append({A0: new(b"1"), C0: new(b"1")})
-        rows = {source: log.database.get(log.partition(source).key) for source in (A0, C0)}
-        keys = {source: log.partition(source).key for source in (A0, C0)}
+        rows = {source: log.database.get(log.partition(source).row_key) for source in (A0, C0)}
+        keys = {source: log.partition(source).row_key for source in (A0, C0)}
         await (await log.writer()).append({A0: new(*[b"2"] * 10), C0: new(*[b"2"] * 10)})
         expected = {source: log.partition(source).row for source in (A0, C0)}
         for source, row in rows.items():

@@ -6,7 +6,7 @@ import pytest
 from aiokafka import errors
 
 from tidegate.errors import LogError, LogUnavailableError
-from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of, is_passing, translated
+from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of, is_retriable, to_log_error
 
 
 def test_no_code_is_no_error() -> None:
@@ -17,15 +17,15 @@ def test_no_code_is_no_error() -> None:
 def test_codes_that_pass(code: int) -> None:
     error = error_of(code, "a[0]")
     assert error is not None
-    assert is_passing(error)
-    assert isinstance(translated(error, "asking"), LogUnavailableError)
+    assert is_retriable(error)
+    assert isinstance(to_log_error(error, "asking"), LogUnavailableError)
 
 
 @pytest.mark.parametrize("code", [1, 10, 32, 47, 87, 9999])
 def test_codes_that_stay(code: int) -> None:
     error = error_of(code, "a[0]")
     assert error is not None
-    assert not is_passing(error)
+    assert not is_retriable(error)
 
 
 def test_an_unknown_code_is_shown() -> None:
@@ -36,11 +36,11 @@ def test_an_unknown_code_is_shown() -> None:
 def test_a_writer_that_the_brokers_have_forgotten_may_be_replaced(code: int) -> None:
     error = error_of(code, "a[0]")
     assert error is not None
-    assert isinstance(translated(error, "appending"), LogUnavailableError)
+    assert isinstance(to_log_error(error, "appending"), LogUnavailableError)
 
 
 def test_what_is_forbidden_names_the_acls() -> None:
-    error = translated(errors.TopicAuthorizationFailedError("secret"), "appending")
+    error = to_log_error(errors.TopicAuthorizationFailedError("secret"), "appending")
     assert isinstance(error, LogError)
     assert "ACLs" in str(error)
 
@@ -52,7 +52,7 @@ async def test_patience_waits_for_what_passes_and_then_gives_up_with_what_it_was
     async def ask() -> None:
         nonlocal turns
         while True:
-            await patience.bear(errors.RequestTimedOutError())
+            await patience.wait_or_raise(errors.RequestTimedOutError())
             turns += 1
 
     with pytest.raises(LogUnavailableError, match="asking somebody: no success"):
@@ -62,7 +62,7 @@ async def test_patience_waits_for_what_passes_and_then_gives_up_with_what_it_was
 
 async def test_patience_does_not_wait_for_what_stays() -> None:
     with pytest.raises(LogError):
-        await RetryBudget(60, "asking").bear(errors.MessageSizeTooLargeError())
+        await RetryBudget(60, "asking").wait_or_raise(errors.MessageSizeTooLargeError())
 
 
 async def test_nothing_in_patience_takes_longer() -> None:

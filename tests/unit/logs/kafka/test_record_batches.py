@@ -7,7 +7,7 @@ import pytest
 from tidegate.errors import RecordTooLargeError
 from tidegate.logs.base import LogRecord, NewRecord, TopicPartition
 from tidegate.logs.kafka.fetched_records import FetchedRecords
-from tidegate.logs.kafka.record_batches import BATCH_OVERHEAD, CODECS, Producer, Upload
+from tidegate.logs.kafka.record_batches import BATCH_OVERHEAD, CODECS, PartitionBatches, Producer
 
 SOURCE = TopicPartition("a", 0)
 
@@ -20,7 +20,7 @@ def records(count: int, size: int = 100) -> list[NewRecord]:
     return [(b"%d" % number, os.urandom(size), 1000 + number, [("h", b"%d" % number)]) for number in range(count)]
 
 
-def drain(upload: Upload) -> list[bytes]:
+def drain(upload: PartitionBatches) -> list[bytes]:
     """Acknowledge batch after batch."""
     sent: list[bytes] = []
     offset = 50
@@ -37,30 +37,30 @@ def test_batches_decode_to_the_records_that_were_given(codec: str) -> None:
     given = records(30)
     decoded = [
         record
-        for batch in drain(Upload(producer(codec=codec), SOURCE, given, 0))
+        for batch in drain(PartitionBatches(producer(codec=codec), SOURCE, given, 0))
         for record in (FetchedRecords(batch, None).next(0) or ([], 0))[0]
     ]
     assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in decoded] == given
 
 
 def test_no_batch_is_larger_than_the_limit_and_none_is_empty() -> None:
-    sizes = [len(batch) for batch in drain(Upload(producer(limit=1000), SOURCE, records(30), 0))]
+    sizes = [len(batch) for batch in drain(PartitionBatches(producer(limit=1000), SOURCE, records(30), 0))]
     assert len(sizes) > 3
     assert all(100 < size <= 1000 for size in sizes)
 
 
 def test_the_position_is_the_one_after_the_last_record() -> None:
-    upload = Upload(producer(), SOURCE, records(30), 0)
+    upload = PartitionBatches(producer(), SOURCE, records(30), 0)
     drain(upload)
     assert upload.position == 50 + 30
 
 
 def test_numbers_go_on_where_the_last_append_ended_and_begin_anew_after_the_last_one() -> None:
-    upload = Upload(producer(), SOURCE, records(30), 0)
+    upload = PartitionBatches(producer(), SOURCE, records(30), 0)
     drain(upload)
     assert upload.sequence == 30
     last = 2**31 - 1
-    upload = Upload(producer(limit=10_000), SOURCE, records(3), last)
+    upload = PartitionBatches(producer(limit=10_000), SOURCE, records(3), last)
     assert int.from_bytes(upload.batch[53:57], "big") == last
     upload.acknowledge(0)
     assert upload.sequence == 2
@@ -68,20 +68,20 @@ def test_numbers_go_on_where_the_last_append_ended_and_begin_anew_after_the_last
 
 def test_a_record_that_fits_into_no_batch_is_refused_before_anything_is_sent() -> None:
     fits = 1000 - BATCH_OVERHEAD - 40
-    Upload(producer(limit=1000), SOURCE, [(None, b"x" * fits, 0, ())], 0)
+    PartitionBatches(producer(limit=1000), SOURCE, [(None, b"x" * fits, 0, ())], 0)
     with pytest.raises(RecordTooLargeError) as refusal:
-        Upload(producer(limit=1000), SOURCE, [*records(3), (None, b"x" * (fits + 1), 0, ()), *records(3)], 0)
+        PartitionBatches(producer(limit=1000), SOURCE, [*records(3), (None, b"x" * (fits + 1), 0, ()), *records(3)], 0)
     assert refusal.value.topic == "a"
 
 
 def test_halving_loses_nothing_and_keeps_the_order_and_the_numbers() -> None:
     given = records(20)
-    upload = Upload(producer(limit=2000), SOURCE, given, 5)
+    upload = PartitionBatches(producer(limit=2000), SOURCE, given, 5)
     decoded: list[LogRecord] = []
     offset = halved = 0
     while not upload.done:
         if len(upload.batch) > 500:
-            assert upload.alone is None
+            assert upload.single_record is None
             upload.halve()
             halved += 1
             continue
@@ -97,5 +97,5 @@ def test_halving_loses_nothing_and_keeps_the_order_and_the_numbers() -> None:
 
 def test_a_single_record_is_known_to_be_alone() -> None:
     [record] = records(1)
-    assert Upload(producer(), SOURCE, [record], 0).alone == record
-    assert Upload(producer(), SOURCE, records(2), 0).alone is None
+    assert PartitionBatches(producer(), SOURCE, [record], 0).single_record == record
+    assert PartitionBatches(producer(), SOURCE, records(2), 0).single_record is None

@@ -1,4 +1,4 @@
-"""What the log does besides: retention, compaction, giving space back. In the background, in small steps."""
+"""Runs retention, compaction and reclaiming of disk space in the background, in small steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tidegate.logs.embedded.maintenance.retention import Retention
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
 
-__all__ = ("Maintained", "Maintenance")
+__all__ = ("MaintainedLog", "Maintenance")
 
 
-class Maintained(Protocol):
-    """What it needs of its log."""
+class MaintainedLog(Protocol):
+    """The part of the log that the maintenance uses."""
 
     @property
     def commits(self) -> GroupCommit: ...
@@ -35,9 +35,9 @@ class Maintained(Protocol):
 
 
 class Maintenance:
-    """Three jobs, each now and then. None waits for another: a long pass of the cleaner must not delay retention."""
+    """Three independent periodic jobs: a long pass of the cleaner must not delay retention."""
 
-    def __init__(self, log: Maintained) -> None:
+    def __init__(self, log: MaintainedLog) -> None:
         self._log = log
         self._commits = log.commits
         self.reclaimer = Reclaimer(log.database, log.options)
@@ -58,28 +58,28 @@ class Maintenance:
         await self.reclaimer.stop()
 
     async def expire(self) -> None:
-        """Drop what retention allows to be dropped."""
+        """Delete expired segments."""
         for partition in list(self._log.partitions.values()):
-            if partition.expires:
+            if partition.has_retention:
                 await self._retention.expire(partition, self._log.now())
 
-    async def clean(self, *, at_once: bool = False) -> None:
-        """Compact what is worth it; `at_once`, everything."""
+    async def clean(self, *, force: bool = False) -> None:
+        """Compact partitions that are due; with `force` all of them."""
         async with self._cleaning:
             for partition in list(self._log.partitions.values()):
-                if partition.spec.compact and (at_once or self._cleaner.is_due(partition)):
-                    await self._clean(partition, at_once)
+                if partition.spec.compact and (force or self._cleaner.is_due(partition)):
+                    await self._clean(partition, force)
 
-    async def reclaim(self, *, at_once: bool = False) -> None:
-        """Give back the space of what was dropped, if that is worth it; `at_once`, in any case."""
-        await self.reclaimer.run(self._in_use(), at_once=at_once)
+    async def reclaim(self, *, force: bool = False) -> None:
+        """Reclaim the space of deleted rows if there is enough of it; with `force` always."""
+        await self.reclaimer.run(self._in_use(), force=force)
 
-    async def _clean(self, partition: Partition, at_once: bool) -> None:
-        """As many passes as it takes to clean all that is there now."""
+    async def _clean(self, partition: Partition, force: bool) -> None:
+        """Passes until everything up to the current end is clean."""
         end = partition.row.end
         while not partition.deleted:
-            removed = await self._cleaner.clean(partition, self._log.now(), at_once=at_once)
-            self.reclaimer.add(partition.blocks, removed)
+            removed = await self._cleaner.clean(partition, self._log.now(), force=force)
+            self.reclaimer.add(partition.block_prefix, removed)
             if partition.row.clean_to >= end:
                 break
 
@@ -87,7 +87,7 @@ class Maintenance:
         return sum(partition.row.bytes for partition in self._log.partitions.values())
 
     async def _repeat(self, job: Callable[[], Awaitable[None]]) -> None:
-        """An error stops the log: without retention and compaction it would grow until the disk is full."""
+        """An error stops the log: without maintenance it would grow until the disk is full."""
         while self._commits.error is None:
             await asyncio.sleep(self._log.options.maintenance_interval)
             try:

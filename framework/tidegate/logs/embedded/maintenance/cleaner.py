@@ -1,18 +1,18 @@
-"""Compaction of changelogs: of each key only the last record stays, at the offset that it always had.
+"""Log compaction: keeps the last record of each key, at its original offset.
 
 A pass over one partition:
 
-1. Read what is dirty, that is appended since the last pass, and note the last offset of each key: as many keys as
-   memory allows. What lies behind is left to another pass.
-2. Go over all blocks from the start to there, a few at a time. Drop the records whose key comes again later, and the
-   tombstones that were cleaned long enough ago; join what is left into full blocks. Blocks that need no change stay.
-   Each step is one write, and leaves a log that is right: whatever it drops has a successor that is already durable.
-   So a crash costs nothing but the work of starting over.
-3. Note how far the partition is clean.
+1. Read the dirty records, that is those appended since the last pass, and note the last offset of each key, for as many
+   keys as memory allows. The rest is left to another pass.
+2. Go over all blocks from the start to there, a few at a time. Drop records whose key comes again later, and tombstones
+   that were cleaned `tombstone_ms` ago; join the remaining records into full blocks. Blocks without changes stay.
+   Each step is one atomic write and leaves a valid log: every dropped record has a durable successor. So a crash loses
+   only the work of the pass.
+3. Save how far the partition is clean.
 
-This is how Kafka does it, and a pass reads all that is clean. Keeping an index of every key up to date instead takes
-9 µs for each update, however much is clean; this was measured at 1.5 µs with 100 k keys in a partition and 7 µs with a
-million, and leaves full blocks, which are read three times as fast as single records.
+Kafka's log cleaner works this way. A pass reads the whole clean part: measured 1.5 µs per update with 100 k keys in a
+partition, 7 µs with a million. An index of all keys instead takes 9 µs per update, whatever the size, and leaves single
+records, which are read three times slower than full blocks.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tidegate.logs.embedded.database import Changes, scan
 from tidegate.logs.embedded.group_commit import GroupCommit
 from tidegate.logs.embedded.options import EmbeddedOptions
 from tidegate.logs.embedded.partition import Partition
-from tidegate.logs.records import Columns, Rows
+from tidegate.logs.records import NewRecordColumns, RecordColumns
 
 __all__ = ("Cleaner",)
 
 LONG_KEY: Final = 64
-SHARES: Final = (0.08, 0.25)
-"""How much of the event loop's time a pass takes at most, unless somebody waits for it: at first, and once it falls
-behind. The larger share cleans more than a busy loop can append."""
+LOOP_SHARES: Final = (0.08, 0.25)
+"""The largest share of the event loop's time that a pass takes without `force`: normally, and when it has fallen
+behind. The second share cleans faster than a busy loop can append."""
 BEHIND: Final = 3
-"""It falls behind when so many times as much is dirty as makes a pass due."""
+"""The cleaner has fallen behind when a partition has this many times the dirty records that make a pass due."""
 
 
 @dataclass(kw_only=True)
@@ -51,37 +51,37 @@ class _Pass:
 
     partition: Partition
     end: int
-    """As far as this pass goes."""
+    """The exclusive end of this pass."""
     now: int
-    at_once: bool
+    force: bool
     latest: dict[bytes, int] = field(default_factory=dict)
-    """The last offset of each key that is dirty."""
+    """By dirty key, the offset of its last record."""
     dirty: int = 0
-    """How many dirty records it takes care of."""
+    """Dirty records that this pass cleans."""
     kept: int = 0
     kept_bytes: int = 0
     removed_bytes: int = 0
 
-    def survivors(self, records: Rows, cleaned: int | None) -> Rows:
-        """The records that stay. `cleaned`: when they were cleaned before; None: never."""
+    def survivors(self, records: RecordColumns, cleaned: int | None) -> RecordColumns:
+        """The records to keep. `cleaned`: the time of their last cleaning; None: they are dirty."""
         latest = map(self.latest.get, _short_keys(records), repeat(-1))
         stays = [last <= offset for last, offset in zip(latest, records.offsets, strict=False)]
         if cleaned is not None and cleaned + self.partition.spec.tombstone_ms <= self.now:
             stays = [stay and value is not None for stay, value in zip(stays, records.values, strict=True)]
-        return records if all(stays) else records.only(stays)
+        return records if all(stays) else records.select(stays)
 
 
 @dataclass
 class _Step:
-    """Neighbouring blocks that are taken out, and the records that are put back."""
+    """Consecutive blocks to delete, and the records to write back."""
 
     is_clean: bool
-    """Whether they were cleaned before."""
+    """Whether the blocks are in the clean part."""
     cleaned: int
-    """When: the last of them, or now."""
+    """The latest time of their cleaning; now, if they are dirty."""
     removed: list[bytes] = field(default_factory=list)
     removed_bytes: int = 0
-    kept: Rows = field(default_factory=lambda: Rows.of(()))
+    kept: RecordColumns = field(default_factory=lambda: RecordColumns.of(()))
     dropped: int = 0
 
 
@@ -92,18 +92,18 @@ class Cleaner:
         self._options = options
 
     def is_due(self, partition: Partition) -> bool:
-        """When a third of it is dirty, in records or in bytes, and that is not too little to be worth it."""
+        """When a third of the partition is dirty, in records or bytes, and that is at least the configured minimum."""
         return self._backlog(partition) >= 1
 
     def _backlog(self, partition: Partition) -> float:
-        """How much is dirty, by what makes a pass due."""
+        """The dirty part, in multiples of what makes a pass due."""
         row, options = partition.row, self._options
         records = row.dirty_records / max(options.clean_records, row.clean_records // 2)
         return max(records, (row.bytes - row.clean_bytes) / max(options.clean_bytes, row.clean_bytes // 2))
 
-    async def clean(self, partition: Partition, now: int, *, at_once: bool = False) -> int:
-        """One pass. Returns how many bytes it has removed, or moved: that much can be given back."""
-        work = _Pass(partition=partition, end=partition.row.clean_to, now=now, at_once=at_once)
+    async def clean(self, partition: Partition, now: int, *, force: bool = False) -> int:
+        """One pass. Returns the bytes that it has deleted or rewritten, whose space can be reclaimed."""
+        work = _Pass(partition=partition, end=partition.row.clean_to, now=now, force=force)
         await self._find_latest(work)
         await self._rewrite(work)
         await self._finish(work)
@@ -123,7 +123,7 @@ class Cleaner:
                 read += len(records)
             work.end = position
             work.dirty += read
-            await self._rest(began, work)
+            await self._yield_to_loop(began, work)
 
     async def _rewrite(self, work: _Pass) -> None:
         clean_to = work.partition.row.clean_to
@@ -131,14 +131,14 @@ class Cleaner:
         while position < work.end and not work.partition.deleted:
             began = time.perf_counter()
             if position < clean_to:
-                step, position = self._take(work, position, clean_to, is_clean=True)
+                step, position = self._plan_step(work, position, clean_to, is_clean=True)
             else:
-                step, position = self._take(work, position, work.end, is_clean=False)
+                step, position = self._plan_step(work, position, work.end, is_clean=False)
             await self._write(work, step)
-            await self._rest(began, work)
+            await self._yield_to_loop(began, work)
 
-    def _take(self, work: _Pass, position: int, end: int, *, is_clean: bool) -> tuple[_Step, int]:
-        """Look at a few blocks from `position` on. Returns what to do with them, and where to go on."""
+    def _plan_step(self, work: _Pass, position: int, end: int, *, is_clean: bool) -> tuple[_Step, int]:
+        """Reads a few blocks from `position` on. Returns the step for them, and the position after them."""
         step, read = _Step(is_clean, 0 if is_clean else work.now), 0
         for key, packed in self._blocks(work.partition, position, end):
             if read >= self._options.clean_step:
@@ -160,10 +160,12 @@ class Cleaner:
         return step, end
 
     async def _write(self, work: _Pass, step: _Step) -> None:
-        """Put the records back in full blocks, if that is better than what there was."""
+        """Writes the records back in full blocks, if that drops records or saves blocks."""
         work.kept += len(step.kept)
         kept = step.kept
-        records = Columns(kept.keys, kept.values, kept.timestamps, each=kept.headers if any(kept.headers) else None)
+        records = NewRecordColumns(
+            kept.keys, kept.values, kept.timestamps, each=kept.headers if any(kept.headers) else None
+        )
         blocks = list(encode_blocks(records, kept.offsets, step.cleaned, self._options))
         if not step.dropped and len(blocks) >= len(step.removed):
             work.kept_bytes += step.removed_bytes
@@ -172,7 +174,7 @@ class Cleaner:
         for key in step.removed:
             changes.delete(key)
         for first, _, packed in blocks:
-            changes.put(block_key(work.partition.blocks, first), packed)
+            changes.put(block_key(work.partition.block_prefix, first), packed)
         work.kept_bytes += added
         work.removed_bytes += step.removed_bytes
         row = work.partition.row
@@ -181,7 +183,7 @@ class Cleaner:
             row.dirty_records -= step.dropped
             work.dirty -= step.dropped
         fault_point("log.cleaning")
-        await self._commits.write_for(work.partition, changes)
+        await self._commits.write_partition(work.partition, changes)
         fault_point("log.cleaned")
 
     async def _finish(self, work: _Pass) -> None:
@@ -189,19 +191,19 @@ class Cleaner:
         row.clean_to = work.end
         row.clean_records, row.clean_bytes = work.kept, work.kept_bytes
         row.dirty_records -= work.dirty
-        await self._commits.write_for(work.partition, Changes())
+        await self._commits.write_partition(work.partition, Changes())
 
     def _blocks(self, partition: Partition, position: int, end: int) -> Iterator[tuple[bytes, bytes]]:
-        return scan(self._database, block_key(partition.blocks, position), block_key(partition.blocks, end))
+        return scan(self._database, block_key(partition.block_prefix, position), block_key(partition.block_prefix, end))
 
-    async def _rest(self, began: float, work: _Pass) -> None:
-        """Let the event loop turn."""
-        busy, share = time.perf_counter() - began, SHARES[self._backlog(work.partition) >= BEHIND]
-        await asyncio.sleep(0 if work.at_once else busy * (1 / share - 1))
+    async def _yield_to_loop(self, began: float, work: _Pass) -> None:
+        """Sleeps so long that the pass takes no more than its share of the loop's time."""
+        busy, share = time.perf_counter() - began, LOOP_SHARES[self._backlog(work.partition) >= BEHIND]
+        await asyncio.sleep(0 if work.force else busy * (1 / share - 1))
 
 
-def _short_keys(records: Rows) -> list[bytes]:
-    """Something that stands for each key and is not long, so that memory stays bounded."""
+def _short_keys(records: RecordColumns) -> list[bytes]:
+    """The keys, long ones replaced by their digests, so that memory stays bounded."""
     keys = [key or b"" for key in records.keys]
     if max(map(len, keys), default=0) <= LONG_KEY:
         return keys

@@ -1,4 +1,4 @@
-"""Removing what nobody needs any more from the start of a partition, on demand."""
+"""Head trimming: deletes the consumed start of a partition on request (Kafka's DeleteRecords)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ("trim",)
 
 
 async def trim(partition: Partition, start: int, database: Rdict, commits: GroupCommit, reclaimer: Reclaimer) -> None:
-    """Nothing below `start` is read any more. Only whole blocks are removed: a part of one may stay."""
+    """Advances the log start to `start`, and deletes the blocks that are entirely below it."""
     if start <= partition.row.start:
         return
     kept = _first_kept(database, partition, min(start, partition.row.end))
-    begin = partition.dropped_to
+    begin = partition.deleted_to
     removed = partition.trim(min(start, partition.row.end), kept)
     if kept <= begin:
         return
-    partition.dropped_to = kept
+    partition.deleted_to = kept
     changes = Changes()
-    for prefix in (partition.blocks, partition.segment_prefix):
+    for prefix in (partition.block_prefix, partition.segment_prefix):
         changes.delete_range(block_key(prefix, begin), block_key(prefix, kept))
-    await commits.write_for(partition, changes)
-    reclaimer.add(partition.blocks, removed)
+    await commits.write_partition(partition, changes)
+    reclaimer.add(partition.block_prefix, removed)
 
 
 def _first_kept(database: Rdict, partition: Partition, start: int) -> int:
-    """The first offset of the block in which `start` lies."""
+    """The first offset of the block that contains `start`."""
     iterator = database.iter()
-    iterator.seek_for_prev(block_key(partition.blocks, start))
-    if iterator.valid() and iterator.key().startswith(partition.blocks):
+    iterator.seek_for_prev(block_key(partition.block_prefix, start))
+    if iterator.valid() and iterator.key().startswith(partition.block_prefix):
         return offset_of(iterator.key())
     iterator.status()
-    return partition.dropped_to
+    return partition.deleted_to

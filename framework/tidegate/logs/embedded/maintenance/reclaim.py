@@ -1,4 +1,4 @@
-"""Giving back the space of what was removed. RocksDB notes a removal; only a compaction of its files acts on it."""
+"""Reclaims the disk space of deleted rows: RocksDB frees it only when it compacts its files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from rocksdict import Rdict
 
-from tidegate.logs.embedded.blocks import after
+from tidegate.logs.embedded.blocks import prefix_end
 from tidegate.logs.embedded.options import EmbeddedOptions
 
 __all__ = ("Reclaimer",)
@@ -22,27 +22,27 @@ class Reclaimer:
         self._compacting: asyncio.Future[None] | None = None
 
     def add(self, prefix: bytes, size: int) -> None:
-        """So much was removed of the rows whose keys start with `prefix`."""
+        """Account for deleted bytes of rows with this key prefix."""
         self._prefixes.add(prefix)
         self._bytes += size
 
     def add_leftovers(self, in_use: int) -> None:
-        """What was removed, and not given back, before the log was opened."""
+        """Account for rows that were deleted, and whose space was not reclaimed, before the log was opened."""
         self.add(b"b", max(0, (self._database.property_int_value("rocksdb.total-sst-files-size") or 0) - in_use))
 
-    async def run(self, in_use: int, *, at_once: bool = False) -> None:
-        """Compact where something was removed, if it is worth it. In a thread: rocksdict lets go of the GIL."""
-        if self._bytes < max(self._options.reclaim_bytes, in_use) and not at_once:
+    async def run(self, in_use: int, *, force: bool = False) -> None:
+        """Compact the files of deleted rows if there is enough to reclaim. In a thread: rocksdict releases the GIL."""
+        if self._bytes < max(self._options.reclaim_bytes, in_use) and not force:
             return
         async with self._one_at_a_time:
             prefixes, self._prefixes, self._bytes = self._prefixes, set(), 0
             for prefix in prefixes:
-                compact = asyncio.to_thread(self._database.compact_range, prefix, after(prefix))
+                compact = asyncio.to_thread(self._database.compact_range, prefix, prefix_end(prefix))
                 self._compacting = asyncio.ensure_future(compact)
                 await asyncio.shield(self._compacting)
 
     async def stop(self) -> None:
-        """The database cannot be closed while a thread is inside."""
+        """Waits for a running compaction: the database cannot be closed during it."""
         if self._compacting is not None and not self._compacting.done():
             self._database.cancel_all_background(True)
             await asyncio.wait((self._compacting,))

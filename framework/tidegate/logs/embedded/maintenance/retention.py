@@ -1,8 +1,8 @@
-"""Retention: whole segments are dropped when they are too old, or when a partition is too large.
+"""Retention: deletes whole segments that are too old, or that make a partition too large.
 
-Age counts from when the log appended the records, not from their timestamps: replayed old events stay as long as new
-ones do. (Kafka goes by the timestamps, and drops old events within a minute of their arrival.) Size counts as it is
-stored, that is compressed.
+Age counts from the time of the append, not from the records' timestamps: replayed old events are kept as long as new
+ones. (Kafka uses the timestamps, and may delete old events within a minute of their arrival.) Size is the stored, that
+is compressed, size.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Retention:
         self._reclaimer = reclaimer
 
     async def expire(self, partition: Partition, now: int) -> None:
-        """Drop the segments of this partition that need not be kept."""
+        """Delete the expired segments of a partition."""
         expired = partition.take_expired(now)
         if not expired:
             return
         changes = Changes()
-        begin, partition.dropped_to = partition.dropped_to, partition.row.start
-        for prefix in (partition.blocks, partition.segment_prefix):
-            changes.delete_range(block_key(prefix, begin), block_key(prefix, partition.dropped_to))
-        await self._commits.write_for(partition, changes)
-        self._reclaimer.add(partition.blocks, sum(segment.bytes for segment in expired))
+        begin, partition.deleted_to = partition.deleted_to, partition.row.start
+        for prefix in (partition.block_prefix, partition.segment_prefix):
+            changes.delete_range(block_key(prefix, begin), block_key(prefix, partition.deleted_to))
+        await self._commits.write_partition(partition, changes)
+        self._reclaimer.add(partition.block_prefix, sum(segment.bytes for segment in expired))

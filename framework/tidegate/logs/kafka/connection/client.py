@@ -1,4 +1,4 @@
-"""aiokafka's client, with four habits changed."""
+"""aiokafka's client with changed handling of topics, unreachable brokers, connections and errors."""
 
 from __future__ import annotations
 
@@ -13,64 +13,64 @@ from aiokafka.conn import CloseReason, create_conn
 from aiokafka.errors import KafkaError, NodeNotReadyError, RequestTimedOutError
 from aiokafka.protocol.metadata import MetadataRequest
 
-__all__ = ("GOODBYE", "Client", "Lane")
+__all__ = ("CLOSE_SECONDS", "Client", "Lane")
 
 logger = logging.getLogger(__name__)
 
-GOODBYE: Final = 2.0
-"""How long connections may take to close, in seconds."""
-RECONNECT: Final = 0.5
-"""How long a broker that could not be reached is left alone, in seconds."""
+CLOSE_SECONDS: Final = 2.0
+"""How long connections may take to close."""
+RECONNECT_SECONDS: Final = 0.5
+"""Wait before the next attempt to connect to an unreachable broker."""
 
 Lane = Hashable
-"""Requests of one lane share a connection to each broker, which answers them one after the other."""
+"""Requests of one lane share a connection to each broker, which answers them in order."""
 
 
 class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
     """Connections and metadata.
 
-    To ask for a topic never creates it. A broker that cannot be reached is tried by one of those who wait for it, now
-    and then, not by all of them, and there is one line about it in the log. Single lanes can be closed. Whatever
-    becomes of a connection, who sends through it gets a KafkaError."""
+    Differences to aiokafka's client: a metadata request never creates a topic. One caller at a time reconnects to an
+    unreachable broker, with a wait in between, and the log has one line about it. A single lane can be closed. Any
+    failure of a connection raises a KafkaError to its callers."""
 
     def __init__(self, bootstrap_servers: Sequence[str], *, quiet: bool = False, **options: Any) -> None:
-        """`quiet`: another client of this process tells about brokers that are away."""
+        """`quiet`: another client of this process logs unreachable brokers."""
         super().__init__(bootstrap_servers=list(bootstrap_servers), **options)
-        self._how, self._level = options, logging.DEBUG if quiet else logging.WARNING
-        self._away: dict[int, float] = {}
-        """The brokers that could not be reached, and until when nobody tries it again."""
+        self._connection_options, self._level = options, logging.DEBUG if quiet else logging.WARNING
+        self._unreachable: dict[int, float] = {}
+        """By unreachable broker, the time of the next attempt to connect."""
         self._connecting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def send(self, node_id: int, request: Any, *, group: Lane = 0) -> Any:
-        """Ask a broker. NodeNotReadyError: nothing was sent; after any other error it may have been."""
+        """Send a request to a broker. NodeNotReadyError: it was not sent; after any other error it may have been."""
         connection = await self._get_conn(node_id, group=group)
         if connection is None:
             raise NodeNotReadyError(f"there is no connection to broker {node_id}")
         try:
-            answer = connection.send(request)
-        except RuntimeError as error:  # uvloop's word for a transport that the other side has closed
+            response = connection.send(request)
+        except RuntimeError as error:  # uvloop raises it when the peer has closed the transport
             connection.close(reason=CloseReason.CONNECTION_BROKEN)
             raise NodeNotReadyError(f"the connection to broker {node_id} was closed: {error}") from error
         try:
-            return await answer
+            return await response
         except TimeoutError as error:
-            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)  # else its late answer would be in the way
+            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)  # a late response would block later ones
             raise RequestTimedOutError() from error
 
-    async def hang_up(self, lane: Lane) -> None:
-        """Close a lane's connections; what was asked there is not answered any more."""
+    async def close_lane(self, lane: Lane) -> None:
+        """Close a lane's connections; its pending requests fail."""
         mine = [identity for identity in self._conns if identity[1] == lane]
         closing = [closed for identity in mine if (closed := self._conns.pop(identity).close()) is not None]
         if closing:
-            await asyncio.wait(closing, timeout=GOODBYE)
+            await asyncio.wait(closing, timeout=CLOSE_SECONDS)
 
     async def _get_conn(self, node_id: int, *, group: Lane = 0, no_hint: bool = False) -> Any:
         if (connection := self._connected(node_id, group)) is not None:
             return connection
         async with self._connecting[node_id]:
             if (connection := self._connected(node_id, group)) is not None:
-                return connection  # somebody else had waited for it, too
-            if self._loop.time() < self._away.get(node_id, 0):
+                return connection  # another caller has connected meanwhile
+            if self._loop.time() < self._unreachable.get(node_id, 0):
                 return None
             broker = self.cluster.broker_metadata(node_id)
             if broker is None:
@@ -78,14 +78,14 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
                 return None
             try:
                 connection = await create_conn(
-                    broker.host, broker.port, on_close=self._on_connection_closed, **self._how
+                    broker.host, broker.port, on_close=self._on_connection_closed, **self._connection_options
                 )
             except (TimeoutError, OSError, KafkaError) as error:
                 self._note_failure(broker, error)
                 return None
             self._conns[node_id, group] = connection
-            if self._away.pop(node_id, None) is not None:
-                logger.log(self._level, "broker %s at %s:%s answers again", node_id, broker.host, broker.port)
+            if self._unreachable.pop(node_id, None) is not None:
+                logger.log(self._level, "broker %s at %s:%s is reachable again", node_id, broker.host, broker.port)
             return connection
 
     def _connected(self, node_id: int, lane: Lane) -> Any:
@@ -93,13 +93,13 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
         return connection if connection is not None and connection.connected() else None
 
     def _note_failure(self, broker: Any, error: BaseException) -> None:
-        if broker.nodeId not in self._away:
+        if broker.nodeId not in self._unreachable:
             logger.log(
                 self._level,
-                "broker %s at %s:%s cannot be reached: %r. It is tried again, and whoever needs it waits",
+                "broker %s at %s:%s is unreachable: %r. Requests to it wait until it is reachable again",
                 *(broker.nodeId, broker.host, broker.port, error),
             )
-        self._away[broker.nodeId] = self._loop.time() + RECONNECT
+        self._unreachable[broker.nodeId] = self._loop.time() + RECONNECT_SECONDS
         self.force_metadata_update()
 
     async def _metadata_update(self, cluster_metadata: Any, topics: Iterable[str] | None) -> bool:
@@ -107,7 +107,7 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
         for broker in self.cluster.brokers():
             try:
                 response = await self.send(broker.nodeId, request)
-            except Exception as error:  # aiokafka's task for this would end with it, and all who wait for it hang
+            except Exception as error:  # it would end aiokafka's metadata task, and its waiters would hang
                 logger.debug("no metadata from %s:%s: %r", broker.host, broker.port, error)
                 continue
             cluster_metadata.update_metadata(response)

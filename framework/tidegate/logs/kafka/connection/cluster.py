@@ -1,4 +1,4 @@
-"""The brokers: which there are, who leads what, and the connections to them."""
+"""The brokers of a cluster: connections, metadata, leaders and coordinators, offsets of partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from tidegate.errors import LogError, LogUnavailableError, UnknownTopicError
 from tidegate.logs.base import TopicPartition
 from tidegate.logs.kafka.connection.broker_errors import RetryBudget, error_of
-from tidegate.logs.kafka.connection.client import GOODBYE, Client, Lane
+from tidegate.logs.kafka.connection.client import CLOSE_SECONDS, Client, Lane
 from tidegate.logs.kafka.connection.options import connection_options
 from tidegate.settings import KafkaSettings
 
@@ -41,8 +41,8 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-_TELL_SECONDS: Final = 2.0
-"""After so long, whoever starts is told that there is no broker yet."""
+_LOG_WAITING_SECONDS: Final = 2.0
+"""After this time, a start without a reachable broker logs that it is waiting."""
 _REFUSED = (
     AuthenticationFailedError,
     AuthenticationMethodNotSupported,
@@ -52,14 +52,14 @@ _REFUSED = (
 
 
 class Cluster:
-    """One client for all that a log's readers and writers ask."""
+    """One client that a log's readers and writers share."""
 
     def __init__(self, addresses: Sequence[str], settings: KafkaSettings) -> None:
         self.addresses, self.settings = tuple(addresses), settings
         self._options = connection_options(settings)
         self._started: Client | None = None
         self._tracked: set[str] = set()
-        """The topics that are asked about when metadata is refreshed."""
+        """The topics of metadata requests."""
 
     @property
     def where(self) -> str:
@@ -72,26 +72,26 @@ class Cluster:
         return self._started
 
     async def start(self) -> None:
-        """Find the brokers. LogUnavailableError says what to try when there are none."""
-        patience = RetryBudget(self.settings.kafka_connect_timeout, f"connecting to {self.where}")
-        telling = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell_of_waiting)
+        """Connect to the cluster. LogUnavailableError: no broker is reachable."""
+        budget = RetryBudget(self.settings.kafka_connect_timeout, f"connecting to {self.where}")
+        waiting = asyncio.get_running_loop().call_later(_LOG_WAITING_SECONDS, self._log_waiting)
         try:
-            await self._connect(patience)
+            await self._connect(budget)
         finally:
-            telling.cancel()
+            waiting.cancel()
 
-    def _tell_of_waiting(self) -> None:
+    def _log_waiting(self) -> None:
         seconds = self.settings.kafka_connect_timeout
         logger.info("waiting for a broker at %s, for %g s at most (kafka_connect_timeout)", self.where, seconds)
 
-    async def _connect(self, patience: RetryBudget) -> None:
+    async def _connect(self, budget: RetryBudget) -> None:
         while True:
             try:
-                await self._knock()
+                await self._probe()
                 client = Client(self.addresses, **self._options)
                 await client.bootstrap()
             except (TimeoutError, OSError, KafkaError) as error:
-                await self._try_later(error, patience)
+                await self._wait_or_raise(error, budget)
             else:
                 self._started = client
                 return
@@ -100,10 +100,10 @@ class Cluster:
         client, self._started = self._started, None
         if client is not None:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(client.close(), GOODBYE)
+                await asyncio.wait_for(client.close(), CLOSE_SECONDS)
 
-    async def _knock(self) -> None:
-        """Connect once to any of the addresses: aiokafka's own first connection keeps to itself why it failed."""
+    async def _probe(self) -> None:
+        """Connect once to any of the addresses: aiokafka's bootstrap does not expose why it failed."""
         failure: BaseException = KafkaConnectionError("no address")
         for address in self.addresses:
             host, _, port = address.rpartition(":")
@@ -118,7 +118,7 @@ class Cluster:
                 return
         raise failure
 
-    async def _try_later(self, error: BaseException, patience: RetryBudget) -> None:
+    async def _wait_or_raise(self, error: BaseException, budget: RetryBudget) -> None:
         if isinstance(error, _REFUSED):
             raise LogError(
                 f"{self.where} refuses the login: {error}. Check kafka_sasl_mechanism, kafka_sasl_username and "
@@ -129,24 +129,24 @@ class Cluster:
                 f"the certificate of {self.where} is not trusted: {error}. Name the authority that signed it "
                 f"(kafka_tls_ca), and address brokers by the names in their certificates."
             ) from error
-        passing = error if isinstance(error, KafkaError) and error.retriable else KafkaConnectionError(repr(error))
+        retriable = error if isinstance(error, KafkaError) and error.retriable else KafkaConnectionError(repr(error))
         try:
-            await patience.bear(passing)
+            await budget.wait_or_raise(retriable)
         except LogUnavailableError:
             raise LogUnavailableError(
                 f"no broker answers at {self.where}: {_reason(error)}. Does one run there, and does it listen for "
                 f"{self._options['security_protocol']}? 'tidegate kafka start' starts one on this machine."
             ) from error
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     async def send(self, node: int, request: Any, lane: Lane = 0) -> Any:
-        """Ask a broker. KafkaError when it does not answer."""
+        """Send a request to a broker. KafkaError: it does not answer."""
         return await self._client.send(node, request, group=lane)
 
-    async def hang_up(self, lane: Lane) -> None:
+    async def close_lane(self, lane: Lane) -> None:
         if self._started is not None:
-            await self._started.hang_up(lane)
+            await self._started.close_lane(lane)
 
     @property
     def nodes(self) -> list[int]:
@@ -165,7 +165,7 @@ class Cluster:
         return node
 
     async def controller(self) -> int:
-        """Whom to ask for changes of topics; any broker passes it on."""
+        """The controller, for changes of topics. If it is unknown, any broker, which forwards requests."""
         known = self._client.cluster.controller
         if known is None:
             await self.refresh()
@@ -175,52 +175,53 @@ class Cluster:
     # -- metadata -----------------------------------------------------------------------------------------------------
 
     def leader(self, source: TopicPartition) -> int | None:
-        """The broker that leads a partition, as far as is known."""
+        """The leader of a partition, from the cached metadata; None: unknown."""
         node: int | None = self._client.cluster.leader_for_partition(source)
         return None if node is None or node < 0 else node
 
-    def knows(self, source: TopicPartition) -> bool:
+    def is_tracked(self, source: TopicPartition) -> bool:
+        """Whether the cached metadata contains the partition."""
         return self._client.cluster.leader_for_partition(source) is not None
 
     async def refresh(self) -> None:
-        """Ask again who leads what."""
+        """Update the metadata."""
         await self._client.force_metadata_update()
 
     async def all_topics(self) -> Mapping[str, int]:
-        """Every topic but the brokers' own, with its number of partitions."""
+        """The partition counts of all topics, without the brokers' internal ones."""
         try:
             metadata = await self._client.fetch_all_metadata()
-        except KafkaError as error:  # that no broker answers is a plain KafkaError there
+        except KafkaError as error:  # aiokafka raises a plain KafkaError if no broker answers
             raise (error if error.retriable else StaleMetadata(str(error))) from error
         return {topic: len(metadata.partitions_for_topic(topic)) for topic in metadata.topics()}
 
-    async def know(self, sources: Iterable[TopicPartition]) -> None:
-        """Find out about partitions that are not known yet. UnknownTopicError when there is no such."""
-        missing = [source for source in sources if not self.knows(source)]
+    async def track(self, sources: Iterable[TopicPartition]) -> None:
+        """Load the metadata of partitions, and keep it up to date. UnknownTopicError: there is no such partition."""
+        missing = [source for source in sources if not self.is_tracked(source)]
         if not missing:
             return
-        patience = RetryBudget(self.settings.kafka_request_timeout, f"asking {self.where} about topics")
+        budget = RetryBudget(self.settings.kafka_request_timeout, f"metadata of topics from {self.where}")
         while True:
             try:
                 topics = await self.all_topics()
-                if self._tracked and not topics:  # a broker that halts for a while may come back with nothing at first
-                    raise StaleMetadata("the brokers know of no topics any more")
+                if self._tracked and not topics:  # a broker that was suspended may return no topics at first
+                    raise StaleMetadata("the metadata contains no topics")
             except KafkaError as error:
-                await patience.bear(error)
+                await budget.wait_or_raise(error)
                 continue
             for source in missing:
                 if source.partition >= topics.get(source.topic, 0):
                     raise UnknownTopicError(str(source) if source.topic in topics else source.topic, topics)
             self._tracked.update(source.topic for source in missing)
             await self._client.set_topics(self._tracked)
-            if not all(map(self.knows, missing)):
+            if not all(map(self.is_tracked, missing)):
                 await self.refresh()
-            if all(map(self.knows, missing)):
+            if all(map(self.is_tracked, missing)):
                 return
-            await patience.bear(StaleMetadata(f"no leader of {missing[0]} yet"))
+            await budget.wait_or_raise(StaleMetadata(f"no leader of {missing[0]} yet"))
 
-    def forget(self, topics: Iterable[str]) -> None:
-        """Do not ask about these any more."""
+    def untrack(self, topics: Iterable[str]) -> None:
+        """Remove topics from metadata requests."""
         self._tracked.difference_update(topics)
         self._client.set_topics(self._tracked)
 
@@ -229,32 +230,32 @@ class Cluster:
     async def offsets(
         self, sources: Iterable[TopicPartition], when: int, isolation: int = READ_COMMITTED
     ) -> Mapping[TopicPartition, int]:
-        """The first or the last offsets of partitions, by default the stable ones. UnknownTopicError when there is no
-        such."""
+        """The start or end offsets of partitions, by default the last stable ones. UnknownTopicError: there is no such
+        partition."""
         wanted = list(sources)
-        patience = RetryBudget(self.settings.kafka_request_timeout, f"asking {self.where} for offsets")
+        budget = RetryBudget(self.settings.kafka_request_timeout, f"offsets from {self.where}")
         while True:
             try:
-                await self.know(wanted)
+                await self.track(wanted)
                 return await self._offsets(wanted, when, isolation)
             except UnknownTopicOrPartitionError as error:
-                self.forget(source.topic for source in wanted)
-                await patience.bear(error)
+                self.untrack(source.topic for source in wanted)
+                await budget.wait_or_raise(error)
             except KafkaError as error:
-                await patience.bear(error)
+                await budget.wait_or_raise(error)
                 if error.invalid_metadata:
                     await self.refresh()
 
     async def delete_records(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Those below these offsets."""
-        patience = RetryBudget(self.settings.kafka_request_timeout, f"asking {self.where} to delete records")
+        """Delete the records below these offsets."""
+        budget = RetryBudget(self.settings.kafka_request_timeout, f"deleting records at {self.where}")
         while True:
             try:
-                await self.know(starts)
+                await self.track(starts)
                 for node, led in self._by_leader(starts).items():
                     await self._delete_records(node, {source: starts[source] for source in led})
             except KafkaError as error:
-                await patience.bear(error)
+                await budget.wait_or_raise(error)
                 await self.refresh()
             else:
                 return
@@ -269,7 +270,7 @@ class Cluster:
         for topic, partitions, *_ in response.topics:
             for number, _, code, *_ in partitions:
                 error = error_of(code, TopicPartition(topic, number))
-                if error is not None and not isinstance(error, OffsetOutOfRangeError):  # they are gone already
+                if error is not None and not isinstance(error, OffsetOutOfRangeError):  # already deleted
                     raise error
 
     def _by_leader(self, sources: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
@@ -284,13 +285,13 @@ class Cluster:
     async def _offsets(
         self, sources: Iterable[TopicPartition], when: int, isolation: int
     ) -> Mapping[TopicPartition, int]:
-        asked = [self._ask_offsets(node, led, when, isolation) for node, led in self._by_leader(sources).items()]
+        requests = [self._offsets_at(node, led, when, isolation) for node, led in self._by_leader(sources).items()]
         found: dict[TopicPartition, int] = {}
-        for answer in await asyncio.gather(*asked):
-            found |= answer
+        for offsets in await asyncio.gather(*requests):
+            found |= offsets
         return found
 
-    async def _ask_offsets(
+    async def _offsets_at(
         self, node: int, sources: Iterable[TopicPartition], when: int, isolation: int
     ) -> dict[TopicPartition, int]:
         topics = [(topic, [(number, when) for number in numbers]) for topic, numbers in by_topic(sources)]

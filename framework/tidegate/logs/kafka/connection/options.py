@@ -1,4 +1,4 @@
-"""From settings to aiokafka's options: addresses, TLS, login."""
+"""aiokafka's options from the settings: addresses, TLS, login."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ("addresses_of", "client_options", "connection_options")
 
 
 def addresses_of(broker: str) -> list[str]:
-    """kafka://one:9092,two:9092: where to ask for the cluster first."""
+    """The bootstrap addresses of a URL such as kafka://one:9092,two:9092."""
     return broker.removeprefix("kafka://").split(",")
 
 
 def client_options(addresses: Sequence[str], settings: KafkaSettings) -> Mapping[str, Any]:
-    """What clients of aiokafka are made with."""
+    """Options of aiokafka's clients."""
     return {"bootstrap_servers": list(addresses), **connection_options(settings)}
 
 
 def connection_options(settings: KafkaSettings) -> Mapping[str, Any]:
-    """What every connection is made with."""
+    """Options of every connection."""
     secure = settings.kafka_tls == "on"
     login = bool(settings.kafka_sasl_mechanism)
     protocol = ("SASL_SSL" if secure else "SASL_PLAINTEXT") if login else ("SSL" if secure else "PLAINTEXT")

@@ -13,7 +13,7 @@ import pytest
 from tests.contract.logs import ManualClock, read_all, values
 from tidegate.logs.base import NewRecord, TopicPartition, TopicSpec
 from tidegate.logs.embedded import EmbeddedLog, EmbeddedOptions
-from tidegate.logs.embedded.blocks import after, decode_block
+from tidegate.logs.embedded.blocks import decode_block, prefix_end
 from tidegate.logs.embedded.database import scan
 from tidegate.logs.embedded.maintenance.cleaner import Cleaner
 
@@ -39,8 +39,8 @@ def changes(turn: int, keys: range) -> list[NewRecord]:
 
 def blocks(log: EmbeddedLog) -> list[int]:
     """How many records each block has."""
-    prefix = log.partition(C0).blocks
-    return [len(decode_block(packed).records) for _, packed in scan(log.database, prefix, after(prefix))]
+    prefix = log.partition(C0).block_prefix
+    return [len(decode_block(packed).records) for _, packed in scan(log.database, prefix, prefix_end(prefix))]
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -115,10 +115,10 @@ async def test_a_pass_leaves_blocks_alone_that_need_no_change(tmp_path: Path, mo
         await log.clean()
         await writer.append({C0: changes(1, range(500, 510))})
         sizes = log.partition(C0).row.bytes
-        removed = await Cleaner(log.database, log.commits, log.options).clean(log.partition(C0), 0, at_once=True)
+        removed = await Cleaner(log.database, log.commits, log.options).clean(log.partition(C0), 0, force=True)
         assert 0 < removed < sizes / 5
         assert sum(blocks(log)) == 1000
-        assert await Cleaner(log.database, log.commits, log.options).clean(log.partition(C0), 0, at_once=True) == 0
+        assert await Cleaner(log.database, log.commits, log.options).clean(log.partition(C0), 0, force=True) == 0
 
 
 async def test_blocks_that_are_full_of_large_records_are_left_alone(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_blocks_that_are_full_of_large_records_are_left_alone(tmp_path: Pa
         before = blocks(log)
         assert len(before) > 10
         cleaner = Cleaner(log.database, log.commits, log.options)
-        assert await cleaner.clean(log.partition(C0), 0, at_once=True) == 0
+        assert await cleaner.clean(log.partition(C0), 0, force=True) == 0
         assert blocks(log) == before
 
 
@@ -143,7 +143,7 @@ async def test_more_keys_than_fit_in_memory_take_more_passes(tmp_path: Path) -> 
         partition = log.partition(C0)
         passes = 0
         while partition.row.clean_to < partition.row.end:
-            await cleaner.clean(partition, 0, at_once=True)
+            await cleaner.clean(partition, 0, force=True)
             passes += 1
         assert passes > 10
         assert values(await read_all(log, C0)) == [b"2"] * 1000
@@ -160,7 +160,7 @@ async def test_sizes_are_counted_right_through_compactions_and_restarts(tmp_path
         await writer.append({C0: changes(9, range(10))})
     async with running(tmp_path, BY_HAND) as log:
         partition = log.partition(C0)
-        stored = scan(log.database, partition.blocks, after(partition.blocks))
+        stored = scan(log.database, partition.block_prefix, prefix_end(partition.block_prefix))
         assert partition.row.bytes == sum(len(packed) for _, packed in stored)
         assert (partition.row.clean_records, partition.row.dirty_records) == (300, 10)
 
@@ -170,14 +170,14 @@ async def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> N
         writer = await log.writer("w")
         for turn in range(5):
             await writer.append({C0: changes(turn, range(500))})
-        prefix = log.partition(C0).blocks
+        prefix = log.partition(C0).block_prefix
         cleaning = asyncio.create_task(log.clean())
         for _ in range(20):
             await asyncio.sleep(0)
         assert not cleaning.done()
         await log.delete(["c"])
         await cleaning
-        assert list(scan(log.database, prefix, after(prefix))) == []
+        assert list(scan(log.database, prefix, prefix_end(prefix))) == []
 
 
 async def test_compaction_can_be_stopped_at_any_step_and_goes_on_later(tmp_path: Path) -> None:
