@@ -96,7 +96,7 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
         if broker.nodeId not in self._unreachable:
             logger.log(
                 self._level,
-                "broker %s at %s:%s is unreachable: %r. Requests to it wait until it is reachable again",
+                "broker %s at %s:%s is unreachable: %r. Requests to it wait, and connecting is retried",
                 *(broker.nodeId, broker.host, broker.port, error),
             )
         self._unreachable[broker.nodeId] = self._loop.time() + RECONNECT_SECONDS
