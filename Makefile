@@ -101,10 +101,11 @@ soak: setup-java ## Kill and stop workers and their broker under load, and count
 	$(PY) -m tests.soak --minutes $(or $(call given,MINUTES),3) $(ARGS)
 
 .PHONY: check
-check: setup ## Lint, format check, types and layers: all that CI checks besides the tests
+check: setup ## Lint, format check, types, what type checkers see of the API, and layers: all that CI checks besides the tests
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
+	$(PY) -m tests.typecheck
 	$(BIN)/lint-imports
 
 .PHONY: format

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 from tidegate.errors import DefinitionError
@@ -31,7 +31,7 @@ __all__ = (
 T = TypeVar("T")
 
 Inputs = tuple[Topic[Any], ...]
-Outputs = Topic[Any] | Iterable[Topic[Any]] | Mapping[str, Topic[Any]]
+Outputs = Topic[Any] | Sequence[Topic[Any]] | Mapping[str, Topic[Any]]
 KeyOf = KeyBy[T] | Mapping[Topic[Any], KeyBy[Any]]
 
 

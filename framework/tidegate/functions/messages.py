@@ -23,6 +23,7 @@ __all__ = (
     "Messenger",
     "Outgoing",
     "Posted",
+    "ReplyOfAnotherType",
     "Request",
     "handling",
     "marked_methods",
@@ -109,6 +110,10 @@ class Request(Generic[Reply]):
     asked: `await account.ask("ann", Withdraw(3))` is a Balance. Its handler must reply."""
 
     __slots__ = ()
+
+
+class ReplyOfAnotherType:
+    """What type checkers show where the reply to a Request is taken for something else."""
 
 
 def reply_of(message_type: Any) -> Any:

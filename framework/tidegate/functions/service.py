@@ -17,6 +17,7 @@ from tidegate.functions.messages import (
     Messenger,
     Outgoing,
     Posted,
+    ReplyOfAnotherType,
     Request,
     message_definition,
     refuse_in_handlers,
@@ -166,6 +167,18 @@ class Service(ServiceReference[K], Generic[K]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> R: ...
+
+    @overload  # where mypy is told that the reply is of another type, and so does not take the first
+    async def ask(  # type: ignore[overload-cannot-match]
+        self,
+        key: K,
+        message: Request[object],
+        *,
+        timeout: Duration = ASK_SECONDS,
+        idempotency_key: str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> ReplyOfAnotherType: ...
 
     @overload
     async def ask(

@@ -72,7 +72,7 @@ def pyright(files: Iterable[Path]) -> Reports:
     """By basedpyright, which is pyright in a package that brings its own node; in pyright's standard mode."""
     configuration = Path(__file__).with_name("pyrightconfig.json")
     ran = _run(
-        "basedpyright.cli", "--outputjson", "--pythonpath", sys.executable, "-p", str(configuration), *map(str, files)
+        "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(configuration), *map(str, files)
     )
     try:
         found: Any = msgspec.json.decode(ran)["generalDiagnostics"]

@@ -1,0 +1,28 @@
+"""An ask that is not awaited has no reply."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate import App, Request
+
+
+class Balance(msgspec.Struct, frozen=True):
+    cents: int
+
+
+class Withdraw(msgspec.Struct, Request[Balance], frozen=True):
+    cents: int
+
+
+class Deposit(msgspec.Struct, frozen=True):
+    cents: int
+
+
+app = App("bank")
+account = app.actor("account")
+
+
+async def withdraw(key: str) -> int:
+    balance = account.ask(key, Withdraw(3))
+    return balance.cents  # mistake: await it

@@ -1,0 +1,27 @@
+"""A handler takes another event than its topic holds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate import App, Context
+
+
+class Click(msgspec.Struct, frozen=True):
+    user: str
+    page: str
+
+
+class Count(msgspec.Struct, frozen=True):
+    user: str
+    clicks: int
+
+
+app = App("shop")
+clicks = app.topic("clicks", value_type=Click, key="user")
+counts = app.topic("counts", value_type=Count, key="user")
+
+
+@app.process(clicks)  # mistake: the topic holds clicks
+async def tally(ctx: Context, count: Count) -> None:
+    ctx.timers.after(60, name="flush")

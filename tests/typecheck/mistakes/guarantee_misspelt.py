@@ -1,0 +1,27 @@
+"""There are two guarantees."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate import App, Context
+
+
+class Click(msgspec.Struct, frozen=True):
+    user: str
+    page: str
+
+
+class Count(msgspec.Struct, frozen=True):
+    user: str
+    clicks: int
+
+
+app = App("shop")
+clicks = app.topic("clicks", value_type=Click, key="user")
+counts = app.topic("counts", value_type=Count, key="user")
+
+
+@app.process(clicks, guarantee="exactly-once")  # mistake: exactly_once
+async def tally(ctx: Context, click: Click) -> None:
+    ctx.timers.cancel(click.page)

@@ -1,0 +1,27 @@
+"""An error policy is no text."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate import App, Context
+
+
+class Click(msgspec.Struct, frozen=True):
+    user: str
+    page: str
+
+
+class Count(msgspec.Struct, frozen=True):
+    user: str
+    clicks: int
+
+
+app = App("shop")
+clicks = app.topic("clicks", value_type=Click, key="user")
+counts = app.topic("counts", value_type=Count, key="user")
+
+
+@app.process(clicks, errors="skip")  # mistake: SKIP
+async def tally(ctx: Context, click: Click) -> None:
+    ctx.timers.cancel(click.page)

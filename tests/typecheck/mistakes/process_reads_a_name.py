@@ -1,0 +1,27 @@
+"""A service reads topics, not names of topics."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate import App, Context
+
+
+class Click(msgspec.Struct, frozen=True):
+    user: str
+    page: str
+
+
+class Count(msgspec.Struct, frozen=True):
+    user: str
+    clicks: int
+
+
+app = App("shop")
+clicks = app.topic("clicks", value_type=Click, key="user")
+counts = app.topic("counts", value_type=Count, key="user")
+
+
+@app.process("clicks")  # mistake: the topic itself
+async def tally(ctx: Context, click: Click) -> None:
+    ctx.timers.after(60, name=click.page)

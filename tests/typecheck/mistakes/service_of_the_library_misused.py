@@ -1,0 +1,26 @@
+"""A ready-made service has no such option."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate import App
+from tidegate_services import RateLimiter
+
+
+class Click(msgspec.Struct, frozen=True):
+    user: str
+    page: str
+
+
+class Count(msgspec.Struct, frozen=True):
+    user: str
+    clicks: int
+
+
+app = App("shop")
+clicks = app.topic("clicks", value_type=Click, key="user")
+counts = app.topic("counts", value_type=Count, key="user")
+
+
+limiter = RateLimiter(app, per_second=5)  # mistake: rate

@@ -1,0 +1,25 @@
+"""A topic's type is a keyword."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate import App
+
+
+class Click(msgspec.Struct, frozen=True):
+    user: str
+    page: str
+
+
+class Count(msgspec.Struct, frozen=True):
+    user: str
+    clicks: int
+
+
+app = App("shop")
+clicks = app.topic("clicks", value_type=Click, key="user")
+counts = app.topic("counts", value_type=Count, key="user")
+
+
+views = app.topic("views", Click)  # mistake: value_type=Click
