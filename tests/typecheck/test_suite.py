@@ -10,11 +10,10 @@ import pytest
 from tests.typecheck import HERE, MISTAKES, PROGRAMS, check
 from tests.typecheck.suite import Line, SuiteError, faults_of, marked_lines, mypy, pyright
 
-HEAD = '"""A program."""\n\nfrom __future__ import annotations\n\n'
-
 
 def written(path: Path, body: str) -> Path:
-    path.write_text(HEAD + body)
+    """A program that is nowhere else: of contents that it knows, mypy names the path that they had before."""
+    path.write_text(f'"""The program {path}."""\n\nfrom __future__ import annotations\n\n{body}')
     return path
 
 
