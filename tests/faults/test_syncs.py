@@ -75,7 +75,7 @@ def test_the_kernel_syncs_the_log_before_a_sender_hears_of_it(
     """As strace sees a real worker: the write of a record, then fdatasync of that file, then the acknowledgement."""
     strace = shutil.which("strace")
     if strace is None:
-        pytest.skip("strace is not installed: it is what shows the order of writes and syncs")
+        pytest.skip("needs strace, which shows the order of writes and syncs: apt-get install strace")
     world = new_embedded_world("ledger")
     trace, acknowledged = tmp_path / "trace", tmp_path / "acknowledged"
     arguments = {"app": world.app, "feed": "tests.faults.support.feed:send_some"}

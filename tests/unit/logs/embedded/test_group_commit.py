@@ -201,7 +201,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
 def test_the_kernel_is_told_to_sync_between_the_write_and_the_answer(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-y", "-s", "256", "-o", str(trace), "-e", "trace=write,fdatasync,fsync"]
