@@ -138,6 +138,10 @@ class App:
         self._runner: EngineRunner | None = None
         if faust:  # a misspelt option is refused here
             self._make_faust()
+        elif "faust.cli.base" in sys.modules:  # it may be Faust's command line that imports the app
+            from tidegate.faust_host.cli import find_hosted_apps
+
+            find_hosted_apps()
     # fmt: on
 
     def __repr__(self) -> str:
@@ -435,7 +439,7 @@ class App:
         """Let handlers end, commit what is finished, close the tasks and the log."""
         if self._runner is not None:
             await self._runner.stop()
-        elif self._faust is not None:
+        elif self._faust is not None and self._faust.started:
             await self._faust.stop()
 
     @property

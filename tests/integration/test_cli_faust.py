@@ -31,7 +31,7 @@ async def counter(ctx: Context, beat: str, count: ValueState[int | None]) -> Non
 
 @app.timer(interval=0.1)
 async def beat() -> None:
-    await beats.send(value="tick")
+    await beats.send("tick")
 
 
 @app.crontab("* * * * *")
@@ -44,6 +44,41 @@ async def hum() -> None:
     """Hums."""
     print("hum hum", flush=True)
 '''
+
+
+STAGE = """
+import faust
+
+from tidegate import App, Context
+
+app = other = App("stage")
+words = app.topic("words", value_type=str)
+heard = app.faust.Table("heard", default=int)
+
+
+@app.agent(words)
+async def listen(stream: faust.StreamT[str]) -> None:
+    async for word in stream:
+        heard[word] += 1
+
+
+if __name__ == "__main__":
+    app.faust.main()
+"""
+
+PLAIN = """
+from tidegate import App, Context, ValueState
+
+app = App("plain", partitions=1)
+words = app.topic("words", value_type=str, key=lambda word: word)
+counts = app.topic("counts", value_type=int)
+
+
+@app.process(words, to=counts)
+async def count(ctx: Context, word: str, seen: ValueState[int | None]) -> None:
+    seen.value = (seen.value or 0) + 1
+    ctx.emit(seen.value)
+"""
 
 
 @pytest.fixture
@@ -79,18 +114,83 @@ def test_a_failed_service_ends_it_with_another_code(faust_project: Project) -> N
     assert "out of rhythm" in worker.output
 
 
-def test_commands_of_the_app_work(faust_project: Project) -> None:
-    """With the program itself: it looks for the app's own commands when it is imported."""
+def faust(project: Project, *arguments: str) -> str:
+    """The program itself: it looks for the app's own commands when it is imported."""
     done = subprocess.run(
-        [sys.executable, "-m", "faust", "-A", "drum", "hum"],
+        [sys.executable, "-m", "faust", *arguments], cwd=project.directory, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_of_the_app_work(faust_project: Project) -> None:
+    assert "hum hum" in faust(faust_project, "-A", "drum", "hum")
+    assert "Hums." in faust(faust_project, "-A", "drum", "--help")
+
+
+@pytest.mark.parametrize("name", ["stage", "stage:app", "stage.app", "stage:other"])
+def test_fausts_own_commands_find_the_app_by_module_or_name(faust_project: Project, name: str) -> None:
+    (faust_project.directory / "stage.py").write_text(STAGE)
+
+    assert re.search(r"listen +\| words", faust(faust_project, "-A", name, "agents"))
+
+
+def test_fausts_commands_show_the_tables(faust_project: Project) -> None:
+    (faust_project.directory / "stage.py").write_text(STAGE)
+    assert "heard" in faust(faust_project, "-A", "stage", "tables")
+
+
+def test_a_program_of_ones_own_is_fausts_command_line(faust_project: Project) -> None:
+    (faust_project.directory / "stage.py").write_text(STAGE)
+    done = subprocess.run(
+        [sys.executable, "stage.py", "agents"],
         cwd=faust_project.directory,
         capture_output=True,
         text=True,
         check=False,
     )
-
     assert done.returncode == 0, done.stderr
-    assert "hum hum" in done.stdout
+    assert "listen" in done.stdout
+
+
+def test_an_app_of_services_alone_is_started_by_faust_too(faust_project: Project) -> None:
+    (faust_project.directory / "plain.py").write_text(PLAIN)
+    worker = faust_project.start("-A", "plain", "worker", "-l", "info", program="faust")
+    worker.wait_for("recovered")
+    faust_project.run("send", "plain.py", "words", stdin=lines(["a"]))
+    (line,) = faust_project.json("tail", "plain.py", "counts", "--from-beginning", "--count", "1")
+    assert line["value"] == 1
+    assert worker.stop(signal.SIGTERM) == 0, worker.output
+
+
+def test_without_faust_in_the_app_no_command_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN)
+    script = (
+        "import sys\n"
+        "from tidegate_app.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        "found = sorted({'faust', 'mode', 'tidegate.faust_host'} & set(sys.modules))\n"
+        "assert not found, found\n"
+    )
+    for words in (
+        ("send", "plain.py", "words"),
+        ("worker", "plain.py", "--until-end", "--api", "127.0.0.1:0"),
+        ("state", "get", "plain.py", "count", "seen", "a"),
+        ("tail", "plain.py", "counts", "--until-end"),
+        ("topics", "plain.py"),
+        ("services", "plain.py"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words],
+            cwd=tmp_path,
+            input='"a"\n',
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, (words, done.stderr)
 
 
 def test_a_second_worker_is_refused(faust_project: Project) -> None:

@@ -19,6 +19,7 @@ from tidegate.faust_host.cli import find_hosted_apps
 from tidegate.faust_host.config import FAUST_DEFAULTS, check_options, connect_faust
 from tidegate.faust_host.shared_topic import SharedTopic
 from tidegate.faust_host.supervision import StopOnFailure
+from tidegate.faust_host.transport import Consumer, Transport
 from tidegate.functions.topics import TopicDefinition, TopicHeaders
 from tidegate.host.app_definition import AppDefinition
 from tidegate.host.host import Host
@@ -76,8 +77,6 @@ class HostedApp(faust.App):
         return settings
 
     def _new_transport(self) -> Any:
-        from tidegate.faust_host.transport import Transport
-
         return Transport(self.conf.broker_consumer, self)
 
     @cached_property
@@ -100,6 +99,11 @@ class HostedApp(faust.App):
 
     async def on_first_start(self) -> None:
         """Faust would make directories here; they are made when it is known where this worker keeps its things."""
+
+    async def on_shutdown(self) -> None:
+        await super().on_shutdown()
+        if isinstance(self._consumer, Consumer):
+            self._consumer.release()
 
     # -- topics ------------------------------------------------------------------------------------------------------
     def topic(self, *topics: Any, **options: Any) -> Any:

@@ -52,6 +52,11 @@ class Consumer(driver.Consumer):
         await self.commit()
         self._finished = True
 
+    def release(self) -> None:
+        """Close the event loop of a thread that never ran: Faust makes a consumer for each app, and starts few."""
+        if not self.started:
+            self._thread.thread_loop.close()
+
     async def perform_seek(self) -> None:
         """Nothing comes until whoever calls this lets it flow again, at the end of a rebalance, for all agents to begin
         with empty buffers: a record that came earlier would be thrown away with them, and count as read."""

@@ -22,7 +22,7 @@ async def consumer() -> AsyncIterator[Consumer]:
     assert isinstance(made, Consumer)
     assert isinstance(app.faust.transport, Transport)
     yield made
-    made._thread.thread_loop.close()
+    made.release()
 
 
 def committable(consumer: Any, *acked: int) -> int | None:
