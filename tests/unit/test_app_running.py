@@ -1,4 +1,4 @@
-"""An app runs in its caller's event loop. It starts, ends and fails alike, with Faust beside its services and without."""
+"""An app runs in its caller's event loop: it starts, ends and fails alike, with Faust beside its services or not."""
 
 from __future__ import annotations
 
