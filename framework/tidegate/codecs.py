@@ -22,7 +22,17 @@ from msgspec import inspect
 from tidegate.errors import DecodeError, DefinitionError, EncodeError
 from tidegate.type_info import UNFIT_KEYS, classes_in, is_fixed, is_schemaless, nodes_of
 
-__all__ = ("FAILURES", "Codec", "codec_for", "decode_error", "encode_error", "may_be", "may_have", "type_name")
+__all__ = (
+    "FAILURES",
+    "Codec",
+    "allows_none",
+    "codec_for",
+    "decode_error",
+    "encode_error",
+    "may_be",
+    "may_have",
+    "type_name",
+)
 
 T = TypeVar("T")
 
@@ -306,6 +316,16 @@ def may_be(type_: Any, annotation: Any) -> bool:
     if given is None or wanted is None or any(getattr(cls, "_is_protocol", False) for cls in wanted):
         return True
     return any(issubclass(cls, other) or issubclass(other, cls) for cls in given for other in wanted)
+
+
+def allows_none(type_: Any) -> bool:
+    """Whether None is a value of this type: `X | None`, None itself, or Any."""
+    if type_ in (Any, None, NoneType):
+        return True
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is Annotated:
+        return allows_none(arguments[0])
+    return (origin is Union or origin is UnionType) and any(map(allows_none, arguments))
 
 
 def may_have(type_: Any, field: str) -> bool:

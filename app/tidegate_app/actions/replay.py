@@ -179,7 +179,7 @@ class Replaying:
         if record.value is None or spec.key is None:
             return record.key == self._key
         try:
-            return encode_key(spec.key(spec.topic.codec.decode(record.value))) == self._key
+            return encode_key(spec.key(spec.topic.decode(record.value))) == self._key
         except Exception:
             return record.key == self._key  # it is shown, and fails as it did
 

@@ -17,6 +17,7 @@ TidegateError
 ├── DataError                      one record is wrong: the service's error policy decides
 │   ├── DecodeError                bytes that are not of the declared type
 │   ├── EncodeError                a value that is not of the declared type
+│   │   └── TombstoneError         None is sent to a topic that takes no tombstones
 │   ├── MissingKeyError            a record without a key reaches a keyed service
 │   ├── MisplacedKeyError          a record lies in another partition than its key's
 │   ├── RecordTooLargeError        the log refuses a record of this size
@@ -89,6 +90,7 @@ from tidegate.errors.data import (
     RecordRefusedError,
     RecordTooLargeError,
     ShuffleStepError,
+    TombstoneError,
 )
 from tidegate.errors.log import (
     FencedError,
@@ -190,6 +192,7 @@ __all__ = (
     "StoreCorruptError",
     "StoreError",
     "TidegateError",
+    "TombstoneError",
     "UndeclaredOutputError",
     "UnknownMessageError",
     "UnknownNameError",

@@ -14,6 +14,7 @@ __all__ = (
     "RecordRefusedError",
     "RecordTooLargeError",
     "ShuffleStepError",
+    "TombstoneError",
 )
 
 
@@ -27,6 +28,15 @@ class DecodeError(DataError):
 
 class EncodeError(DataError):
     """A value that is not of the declared type."""
+
+
+class TombstoneError(EncodeError):
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"None is written as a tombstone, a record without a value, and {topic!r} takes none. "
+            f"Declare the topic with compact=True or value_type=X | None."
+        )
 
 
 class MissingKeyError(DataError):

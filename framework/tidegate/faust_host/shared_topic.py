@@ -29,7 +29,7 @@ class TopicSchema(faust.Schema[Any, Any]):
     so that agents can forward what they do not look into."""
 
     def __init__(self, definition: TopicDefinition) -> None:
-        self._codec, self._key_type = definition.codec, definition.key_type
+        self._definition, self._key_type = definition, definition.key_type
         self._typed = definition.codec.type is not Any
         super().__init__(key_type=definition.key_type, value_type=definition.codec.type if self._typed else None)
 
@@ -42,12 +42,10 @@ class TopicSchema(faust.Schema[Any, Any]):
             raise KeyDecodeError(str(error)) from error
 
     def loads_value(self, app: Any, message: Any, *, loads: Any = None, serializer: Any = None) -> Any:
-        if message.value is None:
-            return None
-        if not self._typed:
+        if message.value is not None and not self._typed:
             return super().loads_value(app, message, loads=loads, serializer=serializer)
         try:
-            return self._codec.decode(message.value)
+            return self._definition.decode(message.value)
         except DecodeError as error:
             raise ValueDecodeError(str(error)) from error
 
@@ -55,11 +53,11 @@ class TopicSchema(faust.Schema[Any, Any]):
         return encode_key(key), headers
 
     def dumps_value(self, app: Any, value: Any, *, serializer: Any = None, headers: Any = None) -> tuple[Any, Any]:
-        if value is None or isinstance(value, bytes):
+        if isinstance(value, bytes):
             return value, headers
-        if serializer or not self._typed:
+        if value is not None and (serializer or not self._typed):
             return super().dumps_value(app, value, serializer=serializer, headers=headers)
-        return self._codec.encode(value), headers
+        return self._definition.encode(value), headers
 
 
 class SharedTopic(FaustTopic):

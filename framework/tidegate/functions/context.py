@@ -146,10 +146,15 @@ class Context(ABC, Generic[K, R]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send a value on, as part of this record's transaction.
+        """Send a value on, as part of this record's transaction. None is sent as a tombstone, a record without a value,
+        if the topic is compacted or its type allows None.
 
         `to`: one of the service's declared outputs, a topic or the name of one; without it, the first. `key`: else the
         topic's own key function, else the current key. `timestamp`: else the current record's."""
+
+    @abstractmethod
+    def delete(self, key: Any, *, to: Any = None, timestamp: Instant | None = None, headers: Headers = ()) -> None:
+        """Send a tombstone for a key: the same as to emit None under it. In a compacted topic it removes the key."""
 
     @abstractmethod
     def tell(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidegate.codecs import allows_none
 from tidegate.errors import DefinitionError
 from tidegate.functions.handler_call import BoundHandler, bound_handler
 
@@ -16,6 +17,11 @@ Handler = Callable[..., Any]
 
 class InputHandler:
     """What handles the records of an input: a `HandlerSpec`, `MESSAGES`, or an operator of the engine."""
+
+    @property
+    def takes_tombstones(self) -> bool:
+        """Whether it is handed None for a record without a value."""
+        return False
 
 
 class MessageDispatch(InputHandler):
@@ -38,6 +44,10 @@ class HandlerSpec(InputHandler):
     method: str = ""
     event_type: Any = Any
     """Of the value that it takes, as annotated; Any: not annotated."""
+
+    @property
+    def takes_tombstones(self) -> bool:
+        return allows_none(self.event_type)
 
     def bind(self, states: Mapping[str, Any], instance: Any) -> BoundHandler:
         """`instance`: of the service's class, which has its states as attributes; None in the function form."""

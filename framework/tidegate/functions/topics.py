@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.codecs import Codec
+from tidegate.codecs import Codec, allows_none
+from tidegate.errors import EncodeError, TombstoneError
 from tidegate.keys import KEY_GROUPS, encode_key, key_group, partition_of, task_of_group
 from tidegate.logs.base import Headers, TopicSpec
 from tidegate.time.sources import EventTime, TimeSource
@@ -53,9 +54,35 @@ class TopicDefinition:
             internal=self.internal or self.carried or self.mailbox,
         )
 
+    # -- values ------------------------------------------------------------------------------------------------------
+    @property
+    def takes_tombstones(self) -> bool:
+        """Whether None may be written, as a record without a value."""
+        return self.compact or allows_none(self.codec.type)
+
+    def encode(self, value: Any) -> bytes | None:
+        """A value as it is written; None as a tombstone. Raises EncodeError, of which TombstoneError is one."""
+        if value is not None:
+            return self.codec.encode(value)
+        if not self.takes_tombstones:
+            raise TombstoneError(self.name)
+        return None
+
+    def decode(self, raw: bytes | None) -> Any:
+        """A value as it was written; of a tombstone None. Raises DecodeError."""
+        return None if raw is None else self.codec.decode(raw)
+
+    # -- keys --------------------------------------------------------------------------------------------------------
     def key_of(self, value: Any) -> bytes | None:
         """The key that the topic's own function gives a value; None: it has no function."""
-        return None if self.key is None else encode_key(self.key(value))
+        if self.key is None:
+            return None
+        if value is None:
+            raise EncodeError(
+                f"a tombstone has no value from which {self.name!r} could take its key: say which key is deleted, with "
+                f"key=... or by ctx.delete(key, to=...)"
+            )
+        return encode_key(self.key(value))
 
     def partition_for(self, key: bytes) -> int:
         if self.internal:

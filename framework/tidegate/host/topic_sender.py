@@ -107,7 +107,7 @@ def _records(
     when = host.clock.now() if timestamp is None else to_instant(timestamp)
     records: dict[TopicPartition, list[NewRecord]] = {}
     for key, value in keyed:
-        raw = definition.codec.encode(value)  # first: a key function may not know what to do with a wrong type
+        raw = definition.encode(value)  # first: a key function may not know what to do with a wrong type
         key_bytes = encode_key(key) if key is not None else definition.key_of(value)
         target = TopicPartition(topic.name, definition.partition_for(key_bytes or b""))
         records.setdefault(target, []).append((key_bytes, raw, when, headers))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tidegate.engine.topology.plan import Plan
-from tidegate.errors import DataError, DecodeError, EncodeError
+from tidegate.errors import DataError, DecodeError, EncodeError, TombstoneError
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.records import check_size
@@ -73,7 +73,8 @@ class RecordBuilder:
 
     def make(self, line: bytes) -> AppendedRecord:
         if self._envelopes is None:
-            return self._record(line.strip(b" \t\r\n"), None, None, [])
+            raw = line.strip(b" \t\r\n")
+            return self._record(self._null() if raw == b"null" else raw, None, None, [])
         try:
             envelope = self._envelopes.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -82,9 +83,17 @@ class RecordBuilder:
         key = None if envelope.key is None else encode_key(_from_base64(envelope.key))
         return self._record(self._value(bytes(envelope.value)), key, envelope.timestamp, headers)
 
-    def _value(self, raw: bytes) -> bytes | None:
-        if raw == b"null" and self._topic.compact:
+    def _null(self) -> bytes | None:
+        """What `null` stands for: a tombstone; in a topic of bytes that takes none, the word."""
+        if self._topic.takes_tombstones:
             return None
+        if self._topic.codec.type is bytes:
+            return b"null"
+        raise DecodeError(str(TombstoneError(self._topic.name)))
+
+    def _value(self, raw: bytes) -> bytes | None:
+        if raw == b"null":
+            return self._null()
         if self._topic.codec.type is not bytes:
             return raw
         value = _from_base64(msgspec.json.decode(raw))
@@ -93,7 +102,7 @@ class RecordBuilder:
     def _record(
         self, raw: bytes | None, key: bytes | None, timestamp: int | None, headers: list[tuple[str, bytes]]
     ) -> AppendedRecord:
-        value = None if raw is None else self._topic.codec.decode(raw)
+        value = self._topic.decode(raw)
         if key is None and raw is not None:
             key = self._key(value)
         if key is not None and self._key_type is not str:  # str is also the default of an undeclared key type
@@ -104,7 +113,7 @@ class RecordBuilder:
                 f"app.topic(..., key=...)."
             )
         if timestamp is None:
-            timestamp = self._clock.now() if raw is None else self._time(value)
+            timestamp = self._time(value)
         check_size(self._topic.name, (key, raw, timestamp, headers), self._largest)
         return self._partition(key), key, raw, timestamp, headers
 
@@ -138,7 +147,7 @@ def _event_time(topic: TopicDefinition, clock: Clock) -> Callable[[Any], int]:
 
     def time(value: Any) -> int:
         try:
-            return extract(value)
+            return extract(value, clock.now())
         except Exception as error:
             raise DataError(f"its event time cannot be extracted: {type(error).__name__}: {error}") from error
 

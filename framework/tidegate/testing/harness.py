@@ -96,7 +96,7 @@ class AppHarness(DrivenApp):
     ) -> None:
         """Append a value. key: by default from the topic's key function. timestamp: by default the clock's time."""
         definition = self._topic(topic)
-        raw = definition.codec.encode(value)  # first: the key function may fail on a value of the wrong type
+        raw = definition.encode(value)  # first: the key function may fail on a value of the wrong type
         key_bytes = encode_key(key) if key is not None else definition.key_of(value)
         self.send_raw(topic, key=key_bytes, value=raw, timestamp=timestamp, headers=headers, settle=settle)
 
@@ -114,7 +114,7 @@ class AppHarness(DrivenApp):
         when = self.clock.now() if timestamp is None else to_instant(timestamp)
         records: dict[TopicPartition, list[NewRecord]] = {}
         for value in values:
-            raw = definition.codec.encode(value)
+            raw = definition.encode(value)
             key_bytes = encode_key(key(value)) if key is not None else definition.key_of(value)
             target = TopicPartition(definition.name, definition.partition_for(key_bytes or b""))
             records.setdefault(target, []).append((key_bytes, raw, when, ()))

@@ -35,7 +35,7 @@ class DeadLetter:
 
     key: bytes | None
     value: bytes | None
-    """The original bytes; None for a timer."""
+    """The original bytes; None for a timer, and for a tombstone."""
     timestamp: int
     error_type: str
     error: str
@@ -52,7 +52,7 @@ class DeadLetter:
 def sent_record(topic: TopicDefinition | None, partition: int, record: LogRecord) -> SentRecord:
     value, key = record.value, record.key
     return SentRecord(
-        value=value if topic is None or value is None else topic.codec.decode(value),
+        value=value if topic is None else topic.decode(value),
         key=key if topic is None or key is None else _key(key, topic.key_type),
         timestamp=record.timestamp,
         headers=_own_headers(record),

@@ -13,8 +13,9 @@ __all__ = ("BrokerTime", "EventTime", "Extract", "IngestionTime", "ProcessingTim
 
 logger = logging.getLogger(__name__)
 
-Extract = Callable[[Any], int]
-"""From the decoded value to a timestamp in ms."""
+Extract = Callable[[Any, int], int]
+"""From the decoded value, and the record's own timestamp, to a timestamp in ms. A tombstone, whose value is None, has
+no time in its value: it keeps the record's own."""
 
 
 class TimeSource:
@@ -44,13 +45,17 @@ class EventTime(TimeSource):
         if isinstance(of, str):
             name = of
 
-            def read(value: Any) -> int:
+            def read(value: Any, timestamp: int) -> int:
+                if value is None:
+                    return timestamp
                 when = value[name] if isinstance(value, dict) else getattr(value, name)
                 return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
         else:
             function = of
 
-            def read(value: Any) -> int:
+            def read(value: Any, timestamp: int) -> int:
+                if value is None:
+                    return timestamp
                 when = function(value)
                 return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
 
@@ -92,7 +97,7 @@ class IngestionTime(TimeSource):
     """When this app first read it. What its services send on keeps that time."""
 
     def extractor(self, clock: Clock, *, outside: bool) -> Extract | None:
-        return (lambda _: clock.now()) if outside else None
+        return (lambda value, timestamp: clock.now()) if outside else None
 
 
 @dataclass(frozen=True)
@@ -100,4 +105,4 @@ class ProcessingTime(TimeSource):
     """When it is handled, at each service anew."""
 
     def extractor(self, clock: Clock, *, outside: bool) -> Extract | None:
-        return lambda _: clock.now()
+        return lambda value, timestamp: clock.now()

@@ -47,7 +47,7 @@ class WatermarkAssigner:
 
     def timestamp(self, value: Any, stamped: int) -> int:
         """`stamped`: the timestamp that the record carries."""
-        return stamped if self.extract is None else self.extract(value)
+        return stamped if self.extract is None else self.extract(value, stamped)
 
     def watermark(self, timestamp: int, value: Any) -> int:
         """The watermark that the channel has after this record, unless it is higher already."""

@@ -91,7 +91,7 @@ class _Punctuated(WatermarkGenerator):
         self._mark, self._watermark = mark, MIN_TIME
 
     def observe(self, timestamp: int, value: Any) -> int:
-        mark = self._mark(value, timestamp)
+        mark = None if value is None else self._mark(value, timestamp)  # a tombstone says nothing of time
         if mark is not None:
             self._watermark = max(self._watermark, mark)
         return self._watermark

@@ -101,12 +101,17 @@ def _with_time(frame: DataFrame, definition: TopicDefinition) -> DataFrame:
 
 
 def _event_time(frame: DataFrame, definition: TopicDefinition) -> Column:
-    """By the topic's source of time: a field or a function of the value, the record's own timestamp, or the clock."""
+    """By the topic's source of time: a field or a function of the value, the record's own timestamp, or the clock. A
+    tombstone keeps the record's own."""
     source = definition.time
     if isinstance(source, ProcessingTime):
         return F.current_timestamp()
     if not isinstance(source, EventTime) or source.of is None:
         return F.col("timestamp")
+    return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(_time_in_value(frame, definition, source))
+
+
+def _time_in_value(frame: DataFrame, definition: TopicDefinition, source: EventTime) -> Column:
     if not isinstance(source.of, str):
         return _by_function(definition, source.of)
     kind = frame.schema["value"].dataType

@@ -153,13 +153,15 @@ class Loader:
             return
         source, handler = next((spec.topic, spec.handler) for spec in shuffle.inputs if spec.topic.name == topic)
         assert isinstance(handler, ShuffleHandler)  # noqa: S101  it is a shuffle's
-        value: Any = source.codec.decode(record.value)
+        value: Any = source.decode(record.value)
         extract = source.time.extractor(self._clock, outside=False)
-        timestamp = record.timestamp if extract is None else extract(value)
-        key, raw, sent = record.key if handler.key is None else encode_key(handler.key(value)), record.value, True
+        timestamp = record.timestamp if extract is None else extract(value, record.timestamp)
+        key = record.key if handler.key is None else encode_key(handler.key(value))
+        raw: bytes | None = record.value
+        sent = True
         if handler.steps is not None:
             sent, value = handler.steps.apply(value, source.codec)
-            raw = input_.codec.encode(value) if sent else b""
+            raw = input_.encode(value) if sent else None
         if sent:
             yield key, raw, timestamp
 

@@ -329,8 +329,12 @@ class TaskContext(Context):
         output = self.default_output if to is None else self._outputs.get(_name(to))
         if output is None:
             raise UndeclaredOutputError(self._info.service, _name(to), self._outputs)
-        if type(value) is not output.exact and not output.check(value):
-            raise encode_error(output.codec, value)
+        if type(value) is not output.exact:
+            if value is None:
+                self._delete(output, key, timestamp, headers)
+                return
+            if not output.check(value):
+                raise encode_error(output.codec, value)
         encode = output.encode  # in a variable of its own: called as an attribute, it would be looked up as a method
         try:
             raw = encode(value)
@@ -357,8 +361,16 @@ class TaskContext(Context):
             self.mark = len(emitted)
         emitted += record
 
+    def delete(self, key: Any, *, to: Any = None, timestamp: Instant | None = None, headers: Headers = ()) -> None:
+        self.emit(None, to=to, key=key, timestamp=timestamp, headers=headers)
+
+    def _delete(self, output: Output, key: Any, timestamp: Instant | None, headers: Headers) -> None:
+        """A tombstone."""
+        target, *record = self._place(output, None, output.topic.encode(None), key, timestamp, headers)
+        self.put(target, tuple(record))  # type: ignore[arg-type]
+
     def _place(
-        self, output: Output, value: Any, raw: bytes, key: Any, timestamp: Instant | None, headers: Headers
+        self, output: Output, value: Any, raw: bytes | None, key: Any, timestamp: Instant | None, headers: Headers
     ) -> Emitted:
         """A record and where it goes, if that is not as plain as in `emit`."""
         journal, target = self.journal, None
@@ -372,7 +384,7 @@ class TaskContext(Context):
                 target = output.beside
         when = journal.timestamp if timestamp is None else to_instant(timestamp, now=journal.timestamp)
         stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
-        if headers or len(raw) + len(key_bytes) > output.large:
+        if headers or len(raw or b"") + len(key_bytes) > output.large:
             check_headers(headers)
             check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
         if target is None:

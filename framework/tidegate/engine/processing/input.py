@@ -7,6 +7,7 @@ from operator import length_hint
 from typing import Any, Final, TypeVar
 
 from tidegate.engine.formats.commit_marker import InputMark
+from tidegate.errors import DecodeError
 from tidegate.functions.definition import InputSpec
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.logs.records import select
@@ -68,12 +69,22 @@ class Input:
         """Made for this run alone: there is nothing of other runs in it."""
         self.codec = topic.codec
         self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
+        self.takes_tombstones = spec.handler.takes_tombstones
         self.position = 0
         """Everything below was taken up."""
         self.unfinished: dict[int, None] = {}
         """Offsets that were taken up and are not done: their handlers wait, or wait for their turn."""
         self._again: set[int] = set()
         self._again_below = 0
+
+    def read(self, raw: bytes | None) -> Any:
+        """A record's value, as the handler takes it; None for a tombstone. The hot loop does the same by itself."""
+        if raw is None and not self.takes_tombstones:
+            raise DecodeError(
+                f"the record of {self.topic.name!r} has no value: it is a tombstone. To handle tombstones, let the "
+                f"handler's event type allow None: event: X | None"
+            )
+        return self.topic.decode(raw)
 
     @property
     def mark(self) -> InputMark:

@@ -271,10 +271,8 @@ class Invoker:
 
 
 def _why_unreadable(input_: Input, record: LogRecord, error: Exception) -> DecodeError:
-    if record.value is None:
-        return DecodeError("the record has no value (it is a tombstone)")
     try:
-        input_.codec.decode(record.value)
+        input_.read(record.value)
     except DecodeError as wrong:
         return wrong
     return DecodeError(f"the time or the key of the record cannot be found: {type(error).__name__}: {error}")

@@ -78,6 +78,8 @@ class Stretch(NamedTuple):
     chunk: Chunk
     rows: Iterator[tuple[Any, Any, int, Any]]
     """Of each record the key, the value as bytes, the timestamp, and the entry of its state if that is at hand."""
+    decode: Callable[[Any], Any]
+    """From bytes to a value; where tombstones may be among them, for these, too."""
     end: int
     """The index in the chunk at which they end."""
     stride: int
@@ -95,7 +97,7 @@ _TEMPLATE: Final = """
 async def handle_records(loop, stretch):                                            #? awaits
 def handle_records(loop, stretch):                                                  #? not awaits
     context, journal, call, states = loop.context, loop.journal, loop.call, loop.states
-    decode, name, topic, operator = loop.decode, loop.name, loop.topic, loop.operator
+    name, topic, operator = loop.name, loop.topic, loop.operator
     busy, run_queue = loop.busy, loop.run_queue
     undo, timers_set = journal.undo, context.timers_set
     only, cells = context.only_state                                                #? single
@@ -106,12 +108,13 @@ def handle_records(loop, stretch):                                              
     channel, advance = loop.channel, loop.advance                                   #? channel
     lead = loop.assigner.lead                                                       #? bounded
     watermark = loop.assigner.watermark                                             #? observed
-    chunk, rows, end, top, watch = stretch.chunk, stretch.rows, stretch.end, stretch.top, stretch.watch
+    chunk, rows, decode, end = stretch.chunk, stretch.rows, stretch.decode, stretch.end
+    top, watch = stretch.top, stretch.watch
     while chunk.index < end:
         for key, raw, timestamp, entry in islice(rows, stretch.stride):
             try:
                 value = decode(raw)
-                timestamp = extract(value)                                          #? extracted
+                timestamp = extract(value, timestamp)                               #? extracted
                 if key is None:
                     raise MissingKeyError(topic)
                 mark = chunk.mark = watermark(timestamp, value)                     #? observed

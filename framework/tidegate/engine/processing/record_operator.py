@@ -41,7 +41,7 @@ class RecordLoop:
         self.awaits = handler.direct is None
         self.lent = context.lent_to(input_)
         self.cells = context.only_state[1]
-        self.decode, self.topic, self.assigner = input_.decode, input_.source.topic, input_.time
+        self.topic, self.assigner = input_.source.topic, input_.time
         self.name, self.time, self.run_queue = operator.name, operator.time, operator.run_queue
         self.busy, self.channel = operator.order.busy, self.assigner.channel
         self.advance = None if self.channel is None else operator.run_queue.advance(self.channel)
@@ -136,7 +136,10 @@ class RecordOperator:
                 if watch:
                     self.time.halt()
         rows = zip(keys, rest, timestamps, entries, strict=False)
-        return Stretch(chunk, rows, end, self._stride, deadline, watch, top)
+        decode = chunk.input.decode
+        if chunk.input.takes_tombstones and not all(raws):
+            decode = chunk.input.read
+        return Stretch(chunk, rows, decode, end, self._stride, deadline, watch, top)
 
     def _measure(self, taken: int, seconds: float) -> None:
         """After how many records to look at the clock: about every 0.2 ms of work."""
@@ -186,7 +189,7 @@ class RecordOperator:
             loop.lent.suspend(context.journal)
         context.hold(record)
         key, timestamp = context.journal.key, context.journal.timestamp
-        value = input_.decode(record.value)  # type: ignore[arg-type]  # again: it is as it was before the handler
+        value = input_.read(record.value)  # again: it is as it was before the handler
         work = WorkItem(key, timestamp, context.late, input_, record, value)
         self._invoker.park(driver, context, coroutine, yielded, work)
         watermark = chunk.mark if input_.time.generator is not None else input_.time.watermark(timestamp, value)

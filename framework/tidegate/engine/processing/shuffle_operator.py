@@ -15,7 +15,6 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
-from tidegate.codecs import encode_error
 from tidegate.engine.processing.context import ORIGIN_HEADER, TaskContext, own_headers
 from tidegate.engine.processing.coroutine_driver import CoroutineDriver
 from tidegate.engine.processing.input import Chunk, Input
@@ -59,7 +58,7 @@ class ShuffleOperator:
         rest = [*chunk.records[chunk.index : chunk.index + _STRETCH]]
         for number, record in enumerate(chunk.follow(rest, chunk.index + len(rest)), 1):
             try:
-                value = input_.decode(record.value) if decoding else None  # type: ignore[arg-type]
+                value = input_.read(record.value) if decoding else None
                 timestamp = assigner.timestamp(value, record.timestamp)
                 watermark = assigner.watermark(timestamp, value)
                 context.begin(b"", timestamp, record, input_.source, timestamp <= self._time.watermark)
@@ -104,7 +103,7 @@ class ShuffleOperator:
             raise
         except Exception as error:
             raise ShuffleStepError(input_.topic.name, error) from error
-        raw = record.value if steps.project is None else _encode(output, projected)
+        raw = record.value if steps.project is None else output.topic.encode(projected)
         _send(context, output, input_, record, key, raw, timestamp)
 
     def _combine(self, combine: Combine, key: bytes, value: Any, timestamp: int) -> None:
@@ -120,21 +119,12 @@ class ShuffleOperator:
         output, headers = _output(context), context.stamp.headers
         partials, self._partials = self._partials, {}
         for key, (value, timestamp) in ((key, partial) for keys in partials.values() for key, partial in keys.items()):
-            _emit(context, output, key, _encode(output, value), timestamp, headers)
+            _emit(context, output, key, output.topic.encode(value), timestamp, headers)
 
 
 def _output(context: TaskContext) -> Output:
     assert context.default_output is not None  # noqa: S101  the plan gives a shuffle one
     return context.default_output
-
-
-def _encode(output: Output, value: Any) -> bytes:
-    if not output.check(value):
-        raise encode_error(output.codec, value)
-    try:
-        return output.encode(value)
-    except output.codec.encode_failures as error:
-        raise encode_error(output.codec, value, error) from error
 
 
 def _send(

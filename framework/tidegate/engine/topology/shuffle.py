@@ -50,6 +50,12 @@ class ShuffleHandler(InputHandler):
     """From a value to the key under which the service behind wants it; None: as the records are keyed."""
     steps: ShuffleSteps | None = None
     """None: the records are sent on as they are."""
+    reader: InputHandler
+    """Of the service behind it."""
+
+    @property
+    def takes_tombstones(self) -> bool:
+        return self.reader.takes_tombstones
 
     @property
     def reads_values(self) -> bool:
@@ -144,7 +150,9 @@ def in_flight_input(topic: TopicDefinition, name: str) -> TopicDefinition:
 def _shuffle(service: ServiceDefinition, spec: InputSpec, internal: TopicDefinition) -> ServiceDefinition:
     return ServiceDefinition(
         name=f"{service.name}.{spec.topic.name}.{BY_KEY}",
-        inputs=(InputSpec(topic=spec.topic, handler=ShuffleHandler(key=spec.key, steps=spec.shuffle)),),
+        inputs=(
+            InputSpec(topic=spec.topic, handler=ShuffleHandler(key=spec.key, steps=spec.shuffle, reader=spec.handler)),
+        ),
         outputs={internal.name: internal},
         errors=service.errors,
         execution=ExecutionSpec(guarantee=service.execution.guarantee),
