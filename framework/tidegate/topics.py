@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, overload
 
 from tidegate.errors import DefinitionError
 from tidegate.functions.references import TopicReference
@@ -50,15 +50,26 @@ class Topic(TopicReference[T], Generic[T]):
         """What was declared."""
         return self._definition
 
+    @overload
+    async def send(
+        self, value: T, *, key: Any = ..., timestamp: Instant | float | None = ..., headers: TopicHeaders = ...
+    ) -> int | None: ...
+
+    @overload
+    async def send(
+        self, value: None, *, key: Any, timestamp: Instant | float | None = ..., headers: TopicHeaders = ...
+    ) -> int | None: ...
+
     async def send(
         self,
-        value: T,
+        value: T | None,
         *,
         key: Any = None,
         timestamp: Instant | float | None = None,
         headers: TopicHeaders = (),
     ) -> int | None:
-        """Append one value from outside of a service: from a timer, a web view, an agent.
+        """Append one value from outside of a service: from a timer, a web view, an agent. None is a tombstone, which
+        deletes its key from a compacted topic.
 
         key: else the topic's own function gives it. timestamp: milliseconds since 1970 or an aware datetime, else now;
         a float is Faust's seconds. Returns a position after the record, when it is durable. Within a Faust agent the

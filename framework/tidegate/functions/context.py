@@ -153,7 +153,14 @@ class Context(ABC, Generic[K, R]):
         topic's own key function, else the current key. `timestamp`: else the current record's."""
 
     @abstractmethod
-    def delete(self, key: Any, *, to: Any = None, timestamp: Instant | None = None, headers: Headers = ()) -> None:
+    def delete(
+        self,
+        key: Any,
+        *,
+        to: TopicReference[Any] | str | None = None,
+        timestamp: Instant | None = None,
+        headers: Headers = (),
+    ) -> None:
         """Send a tombstone for a key: the same as to emit None under it. In a compacted topic it removes the key."""
 
     @abstractmethod

@@ -84,17 +84,42 @@ class AppHarness(DrivenApp):
         self._asked = 0
 
     # -- events ------------------------------------------------------------------------------------------------------
+    @overload
     def send(
         self,
         topic: TopicName[T],
         value: T,
+        *,
+        key: Any = ...,
+        timestamp: Instant | None = ...,
+        headers: Headers = ...,
+        settle: bool = ...,
+    ) -> None: ...
+
+    @overload
+    def send(
+        self,
+        topic: TopicName[Any],
+        value: None,
+        *,
+        key: Any,
+        timestamp: Instant | None = ...,
+        headers: Headers = ...,
+        settle: bool = ...,
+    ) -> None: ...
+
+    def send(
+        self,
+        topic: TopicName[T],
+        value: T | None,
         *,
         key: Any = None,
         timestamp: Instant | None = None,
         headers: Headers = (),
         settle: bool = True,
     ) -> None:
-        """Append a value. key: by default from the topic's key function. timestamp: by default the clock's time."""
+        """Append a value; None is a tombstone. key: by default from the topic's key function. timestamp: by default the
+        clock's time."""
         definition = self._topic(topic)
         raw = definition.encode(value)  # first: the key function may fail on a value of the wrong type
         key_bytes = encode_key(key) if key is not None else definition.key_of(value)

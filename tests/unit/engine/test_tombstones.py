@@ -227,7 +227,7 @@ def test_the_harness_sends_tombstones_as_topics_take_them() -> None:
         harness.send(table, None, key="a")
         assert harness.outputs(table) == [Customer("a"), None]
         with pytest.raises(EncodeError, match="say which key"):
-            harness.send(table, None)
+            harness.send(table, None)  # type: ignore[misc]
         with pytest.raises(TombstoneError, match="plain"):
             harness.send(plain, None, key="a")
 
