@@ -177,8 +177,11 @@ def _value_schema(state: Any, schemas: Schemas) -> dict[str, Any]:
 
 def _for_topic(item: dict[str, Any], topic: Any, schemas: Schemas) -> dict[str, Any]:
     item = _named(item, {"topic"}, topic.name)
+    value = schemas.of(topic.codec.type)
+    if topic.compact:
+        value = {"anyOf": [value, {"type": "null", "description": "A tombstone: the key is deleted."}]}
     record = _object(
-        {"value": schemas.of(topic.codec.type)},
+        {"value": value},
         more={
             "key": _KEYS.get(topic.key_type, {}),
             "timestamp": {"type": "integer", "minimum": 0, "maximum": LATEST},

@@ -92,6 +92,42 @@ def test_what_tail_prints_can_be_sent_to_another_app(project: Project) -> None:
     assert again == [json.loads(line) for line in printed.splitlines()]
 
 
+CUSTOMERS = """
+import msgspec
+
+from tidegate import App, Context, ValueState
+
+app = App("crm", partitions=1)
+
+class Customer(msgspec.Struct, frozen=True):
+    id: str
+
+customers = app.topic("customers", value_type=Customer, key="id", compact=True)
+live = app.topic("live", value_type=Customer, compact=True)
+
+@app.process(customers, to=live)
+def follow(ctx: Context, customer: Customer | None, known: ValueState[Customer | None]) -> None:
+    known.value = customer
+    ctx.emit(customer)
+"""
+
+
+def test_null_is_sent_as_a_tombstone_and_printed_as_null(project: Project) -> None:
+    (project.directory / "crm.py").write_text(CUSTOMERS)
+    project.run("send", "crm.py", "customers", stdin=lines([{"id": "ann"}, {"id": "bob"}]))
+    with project.worker("crm.py"):
+        project.json("tail", "crm.py", "live", "--from-beginning", "--count", "2")
+        project.run("savepoint", "create", "crm.py", "monday")
+        project.run("send", "crm.py", "customers", "--records", stdin=lines([{"key": "ann", "value": None}]))
+        project.json("tail", "crm.py", "live", "--from-beginning", "--count", "3")
+    for topic in ("customers", "live"):
+        found = project.json("tail", "crm.py", topic, "--until-end")
+        assert [line["value"] for line in found if line["key"] == "ann"] == [{"id": "ann"}, None]
+    replayed = project.run("replay", "crm.py", "follow", "ann", "--from", "monday").stdout
+    assert [line.split()[-1] for line in replayed.splitlines() if " customers " in line] == ["null"]
+    assert [line.split()[-1] for line in replayed.splitlines() if " emits " in line] == ["null"]
+
+
 # -------------------------------------------------------------------------------------------------------------- tail
 
 

@@ -19,7 +19,8 @@ __all__ = ("command",)
     "--records",
     "envelopes",
     is_flag=True,
-    help='Lines are records: {"value": ..., "key": ..., "timestamp": ..., "headers": {...}}, as tail prints them.',
+    help='Lines are records: {"value": ..., "key": ..., "timestamp": ..., "headers": {...}}, as tail prints them; '
+    "the value null is a tombstone.",
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are wrong, count them, and go on.")
 @setting_flags("broker", "data")

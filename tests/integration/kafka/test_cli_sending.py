@@ -40,6 +40,31 @@ async def send() -> None:
 """
 
 
+TABLE = """
+import msgspec
+
+from tidegate import App, Context
+
+app = App("{app}", partitions=1)
+
+class Customer(msgspec.Struct, frozen=True):
+    id: str
+
+customers = app.topic("{app}-customers", value_type=Customer, key="id", compact=True)
+live = app.topic("{app}-live", value_type=Customer, compact=True)
+
+@app.process(customers, to=live)
+def follow(ctx: Context, customer: Customer | None) -> None:
+    ctx.emit(customer)
+
+@app.task
+async def send() -> None:
+    await customers.send(Customer("ann"))
+    await customers.send(None, key="ann")
+    print("sent", flush=True)
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path, kafka: SharedKafka) -> Iterator[KafkaProject]:
     made = KafkaProject(tmp_path, kafka.url)
@@ -95,3 +120,23 @@ async def test_the_positions_of_each_service_are_there_for_tools_that_watch_lag(
     finally:
         await consumer.stop()
         await admin.close()
+
+
+async def test_a_tombstone_is_a_null_value_to_every_client(project: KafkaProject, kafka: SharedKafka) -> None:
+    app = project.app
+    (project.directory / "table.py").write_text(TABLE.format(app=app))
+    with project.worker("table.py") as worker:
+        worker.wait_for("sent")
+        project.json("tail", "table.py", f"{app}-live", "--from-beginning", "--count", "2")
+    for topic in (f"{app}-customers", f"{app}-live"):
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=kafka.url.removeprefix("kafka://"), isolation_level="read_committed"
+        )
+        await consumer.start()
+        try:
+            consumer.assign([TopicPartition(topic, 0)])
+            await consumer.seek_to_beginning()
+            found = [await consumer.getone() for _ in range(2)]
+        finally:
+            await consumer.stop()
+        assert [(record.key, record.value) for record in found] == [(b"ann", b'{"id":"ann"}'), (b"ann", None)]

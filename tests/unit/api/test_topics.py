@@ -6,7 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.unit.api.support import make_app, served
+from tidegate import App, Context, ValueState
 
 RECORDS = "/v1/topics/visits/records"
 
@@ -64,3 +67,31 @@ async def test_the_same_idempotency_key_is_carried_out_once_by_whoever_asks_and_
             await asyncio.sleep(0.05)
             seen = await town.get("/v1/services/greeter/states/seen/keys/ann")
         assert seen.json()["value"] == 10
+
+
+class Guest(msgspec.Struct, frozen=True):
+    name: str
+
+
+async def test_null_is_a_tombstone_for_its_key_where_the_topic_takes_them(tmp_path: Path) -> None:
+    app = App("hotel", partitions=2)
+    guests = app.topic("guests", value_type=Guest, key="name", compact=True)
+    app.topic("visits", value_type=Guest, key="name")
+
+    @app.process(guests)
+    def stay(ctx: Context, guest: Guest | None, stays: ValueState[bool | None]) -> None:
+        stays.value = guest is not None
+
+    async with served(tmp_path, app) as hotel:
+        for value, stays in (({"name": "ann"}, True), (None, False)):
+            body = {"records": [{"key": "ann", "value": value}]}
+            token = (await hotel.client.post("/v1/topics/guests/records", json=body)).json()["position"]
+            seen = await hotel.get("/v1/services/stay/states/stays/keys/ann", params={"min_position": token})
+            assert seen.json()["value"] is stays
+        refused = await hotel.client.post(RECORDS, json={"records": [{"key": "ann", "value": None}]})
+        assert refused.status_code == 422
+        assert "compact=True or value_type=X | None" in refused.text
+        document = (await hotel.get("/openapi.json")).json()
+        records = document["paths"]["/v1/topics/guests/records"]["post"]["requestBody"]["content"]["application/json"]
+        value = records["schema"]["properties"]["records"]["items"]["properties"]["value"]
+        assert [kind.get("type") for kind in value["anyOf"]][-1] == "null"

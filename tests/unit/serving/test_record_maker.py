@@ -32,6 +32,8 @@ loose = app.topic("loose")
 shuffled = app.topic("shuffled", value_type=dict)
 table = app.topic("table", value_type=Like, compact=True, key_type=int)
 raw = app.topic("raw", value_type=bytes)
+optional = app.topic("optional", value_type=Like | None)
+timed = app.topic("timed", value_type=Like, key="who", time=EventTime("at"), compact=True)
 
 
 @app.process(loose)
@@ -140,6 +142,23 @@ def test_null_removes_a_key_from_a_compacted_topic_only() -> None:
     assert maker("table", envelopes=True).make(b'{"key": 7, "value": null}')[2] is None
     with pytest.raises(DecodeError):
         maker("likes", envelopes=True).make(b'{"key": "x", "value": null}')
+
+
+def test_null_is_a_tombstone_where_the_type_allows_none() -> None:
+    assert maker("optional", envelopes=True).make(b'{"key": "x", "value": null}')[1:3] == (b"x", None)
+    assert maker("optional").make(b" null\n")[1:3] == (None, None)
+    with pytest.raises(DecodeError, match=r"'likes' takes none.*value_type=X \| None"):
+        maker("likes").make(b"null")
+
+
+def test_null_is_a_word_in_a_topic_of_bytes_that_takes_no_tombstones() -> None:
+    assert maker("raw", envelopes=True).make(b'{"value": null}')[2] == b"null"
+    assert maker("raw").make(b"null")[2] == b"null"
+
+
+def test_a_tombstone_has_the_time_that_it_is_given_or_the_clocks() -> None:
+    assert maker("timed", envelopes=True).make(b'{"key": "x", "value": null}')[3] == NOW
+    assert maker("timed", envelopes=True).make(b'{"key": "x", "value": null, "timestamp": 9}')[3] == 9
 
 
 @pytest.mark.parametrize(
