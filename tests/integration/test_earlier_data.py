@@ -24,6 +24,15 @@ def test_a_data_directory_whose_worker_was_killed_is_read_and_goes_on_exactly_on
     assert ledger.overdue() == {f"c{number}": 1 for number in range(13)}
 
 
+def test_maps_are_put_into_the_order_of_their_keys_although_the_worker_is_killed_meanwhile(ledger: Ledger) -> None:
+    for attempt in (1, 2, 3):
+        ledger.run("worker", story.APP, "--no-api", code=-9, TIDEGATE_FAULTS=f"state.migrating:kill@{attempt}")
+    assert ledger.go_on() == expected("embedded", "gone_on")
+    for line in ledger.json("state", "list", story.APP, "customers", "by_number"):
+        numbers = [int(number) for number in line["value"]]
+        assert numbers == sorted(numbers)
+
+
 def test_a_savepoint_with_records_in_flight_is_restored_into_more_tasks(ledger: Ledger) -> None:
     restored = ledger.run("savepoint", "restore", story.APP, "middle", "--partitions", "3")
     assert "customers: 2 tasks before, 3 now" in restored.stderr

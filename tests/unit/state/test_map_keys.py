@@ -137,7 +137,7 @@ def test_zero_is_one_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["a0", "a082", "a0b061", "83000000ff01", "81", "82", "82" + "00" * 9, "a07f00", "b06100"]
+    "raw", ["a0", "a083", "a0b061", "84000000ff01", "81", "83", "83" + "00" * 9, "a07f00", "b06100"]
 )
 def test_bytes_that_are_no_key_are_refused(raw: str) -> None:
     with pytest.raises(DecodeError):
