@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Annotated, Any
 
@@ -65,6 +66,22 @@ def subkeys(harness: AppHarness) -> list[bytes]:
     return [parse_keyed(place).subkey for scan in scans for place, _ in scan]
 
 
+def crashes_until_done(act: Callable[[], None]) -> int:
+    """Do it again and again, each time with a crash after the first portion; how often it crashed."""
+    crashes = 0
+    while True:
+        arm(parse("state.migrating:raise@1"))
+        try:
+            act()
+        except InjectedFault:
+            crashes += 1
+            assert crashes < 40
+        else:
+            return crashes
+        finally:
+            disarm()
+
+
 def check_in_order(harness: AppHarness, service: Service) -> None:
     numbers = [number - 300 for number in range(PER_KEY)]
     for key in range(5):
@@ -90,18 +107,8 @@ def test_a_crash_in_the_middle_leaves_entries_of_both_layouts_and_it_goes_on() -
     with AppHarness(app) as harness:
         harness.send_many(events, range(5))
         write_former_layout(harness, int)
-        for struck in range(1, 30):
-            arm(parse("state.migrating:raise@1"))
-            try:
-                harness.crash()
-            except InjectedFault:
-                continue
-            finally:
-                disarm()
-            break
-        else:
-            pytest.fail("it was never done")
-        assert struck > 5
+        crashes = crashes_until_done(harness.crash)
+        assert crashes >= 4
         harness.crash()
         check_in_order(harness, service)
 
@@ -117,18 +124,8 @@ def test_values_are_migrated_once_and_entries_moved_also_if_both_are_due_and_cra
     with AppHarness(app) as harness:
         harness.send_many(events, range(5))
         write_former_layout(harness, int)
-        for struck in range(1, 40):
-            arm(parse("state.migrating:raise@1"))
-            try:
-                harness.upgrade(newer)
-            except InjectedFault:
-                continue
-            finally:
-                disarm()
-            break
-        else:
-            pytest.fail("it was never done")
-        assert struck > 10
+        crashes = crashes_until_done(lambda: harness.upgrade(newer))
+        assert crashes >= 7
         for key in range(5):
             found = harness.state(service, "kept", key)
             assert list(found.items()) == [(number - 300, [key]) for number in range(PER_KEY)]
