@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tidegate.host.app_definition import AppDefinition
     from tidegate.host.engine_runner import EngineRunner
     from tidegate.host.host import Host
-    from tidegate.host.topic_sender import AppTopicSender
+    from tidegate.host.topic_publisher import AppPublisher
 
 __all__ = ("App",)
 
@@ -236,7 +236,7 @@ class App:
             retention_bytes=retention_bytes,
             compact=compact,
         )
-        self._topics[name] = Topic(definition, lambda: self._sender)
+        self._topics[name] = Topic(definition, lambda: self._publisher)
         return self._topics[name]
 
     @overload
@@ -461,10 +461,10 @@ class App:
         return AppMessenger(lambda: self.host)
 
     @functools.cached_property
-    def _sender(self) -> AppTopicSender:
-        from tidegate.host.topic_sender import AppTopicSender
+    def _publisher(self) -> AppPublisher:
+        from tidegate.host.topic_publisher import AppPublisher
 
-        return AppTopicSender(lambda: self.host, loaded=lambda: self._faust, faust=lambda: self.faust)
+        return AppPublisher(lambda: self.host, loaded=lambda: self._faust, faust=lambda: self.faust)
 
     # -- Faust -------------------------------------------------------------------------------------------------------
     @property

@@ -12,12 +12,12 @@ from tidegate.functions.type_variables import TypeVar
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Instant
 
-__all__ = ("Topic", "TopicSender", "definition_of")
+__all__ = ("Topic", "Publisher", "definition_of")
 
 T = TypeVar("T", default=Any)
 
 
-class TopicSender(Protocol):
+class Publisher(Protocol):
     """Appends to topics of a running app."""
 
     async def send(
@@ -39,8 +39,8 @@ class Topic(TopicReference[T], Generic[T]):
     """A topic whose values are of type T, made by `app.topic(name, value_type=T)`. Services read it and emit to it;
     Faust's agents do, too."""
 
-    def __init__(self, definition: TopicDefinition, sender: Callable[[], TopicSender]) -> None:
-        self._definition, self._sender = definition, sender
+    def __init__(self, definition: TopicDefinition, publisher: Callable[[], Publisher]) -> None:
+        self._definition, self._publisher = definition, publisher
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
@@ -75,7 +75,7 @@ class Topic(TopicReference[T], Generic[T]):
         a float is Faust's seconds. Returns a position after the record, when it is durable. Within a Faust agent the
         record goes through Faust's producer: it is durable before the agent's position is committed, and the result is
         None."""
-        return await self._sender().send(self._definition, value, key=key, timestamp=timestamp, headers=headers)
+        return await self._publisher().send(self._definition, value, key=key, timestamp=timestamp, headers=headers)
 
     async def send_many(
         self, values: Iterable[T], *, timestamp: Instant | None = None, headers: Headers = ()
@@ -83,7 +83,7 @@ class Topic(TopicReference[T], Generic[T]):
         """Append values, keyed by the topic's own function, in one transaction: all of them or none.
 
         Returns, for each partition that got some, the position after its last one, when all are durable."""
-        return await self._sender().send_many(self._definition, values, timestamp=timestamp, headers=headers)
+        return await self._publisher().send_many(self._definition, values, timestamp=timestamp, headers=headers)
 
 
 def definition_of(what: str, topic: object) -> TopicDefinition:

@@ -31,7 +31,7 @@ _LOADED = [
     "tidegate.faust_host.transport",
     "tidegate.faust_host.worker",
     "tidegate.host.engine_runner",
-    "tidegate.host.topic_sender",
+    "tidegate.host.topic_publisher",
     "tidegate.logs.kafka.membership",
     "tidegate.logs.kafka.observer",
     "tidegate.testing",

@@ -12,7 +12,7 @@ from faust.topics import Topic as FaustTopic
 from tidegate.errors import DecodeError
 from tidegate.functions.messages import refuse_in_handlers
 from tidegate.functions.topics import TopicDefinition
-from tidegate.host.topic_sender import in_milliseconds, plain_headers
+from tidegate.host.topic_publisher import in_milliseconds, plain_headers
 from tidegate.keys import decode_key, encode_key
 from tidegate.time.clock import Instant
 

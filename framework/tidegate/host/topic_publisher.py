@@ -1,4 +1,4 @@
-"""Sends to topics from outside of services: through the worker's own producer, or through Faust's.
+"""What is sent to topics from outside of services: through the worker's own producer, or through Faust's.
 
 Faust's producer carries what its agents send, so that it is there before Faust commits their positions; and what a
 process sends to a broker without a worker."""
@@ -18,12 +18,12 @@ from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, NewRecord, TopicPartition
 from tidegate.time.clock import Instant, to_instant
 
-__all__ = ("AppTopicSender", "FaustSender", "in_milliseconds", "plain_headers")
+__all__ = ("AppPublisher", "FaustPublisher", "in_milliseconds", "plain_headers")
 
 _OURS = frozenset({STAMP_HEADER, ORIGIN_HEADER})
 
 
-class FaustSender(Protocol):
+class FaustPublisher(Protocol):
     """Sends through Faust's producer."""
 
     def in_agent(self) -> bool: ...
@@ -39,11 +39,11 @@ class FaustSender(Protocol):
     ) -> int | None: ...
 
 
-class AppTopicSender:
-    """A TopicSender of an app. `loaded`: its Faust app, if there is one; `faust` makes it."""
+class AppPublisher:
+    """A Publisher of an app. `loaded`: its Faust app, if there is one; `faust` makes it."""
 
     def __init__(
-        self, host: Callable[[], Host], loaded: Callable[[], FaustSender | None], faust: Callable[[], FaustSender]
+        self, host: Callable[[], Host], loaded: Callable[[], FaustPublisher | None], faust: Callable[[], FaustPublisher]
     ) -> None:
         self._host, self._loaded, self._faust = host, loaded, faust
 
@@ -57,7 +57,7 @@ class AppTopicSender:
         headers: TopicHeaders,
     ) -> int | None:
         refuse_in_handlers("send", topic.name)
-        faust = self._sender(topic)
+        faust = self._faust_for(topic)
         if faust is not None:
             return await faust.send_shared(topic, value, key=key, timestamp=timestamp, headers=headers)
         host = self._host()
@@ -80,7 +80,7 @@ class AppTopicSender:
             ends = await host.producer.send_together(records)
         return {source.partition: end for source, end in ends.items()}
 
-    def _sender(self, topic: TopicDefinition) -> FaustSender | None:
+    def _faust_for(self, topic: TopicDefinition) -> FaustPublisher | None:
         """Faust's, or None: the worker's own."""
         host = self._host()
         if host.running:
