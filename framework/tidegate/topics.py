@@ -12,7 +12,7 @@ from tidegate.functions.type_variables import TypeVar
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Instant
 
-__all__ = ("Topic", "Publisher", "definition_of")
+__all__ = ("Publisher", "Topic", "definition_of")
 
 T = TypeVar("T", default=Any)
 
