@@ -1,4 +1,4 @@
-"""Finds the app that a command is about: `package.module:app`, `package.module`, `path/to/hello.py`, `hello.py:app`."""
+"""Loads the app that a command names: `package.module:app`, `package.module`, `path/to/hello.py`, `hello.py:app`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ("load_app", "load_module")
 
-_FORMS = "Name it as package.module:app, as package.module if it is called app, or as a file: hello.py"
+_FORMS = "Name it as package.module:app, as package.module if the variable is called app, or as a file: hello.py"
 
 
 def load_app(target: str) -> App:
-    """Import the module that `target` names and return its app. AppNotFoundError says what is missing."""
+    """Import the module that `target` names, and return its app. AppNotFoundError: there is none."""
     return _find(load_module(target), _split(target)[1], target)
 
 
 def load_module(target: str) -> ModuleType:
-    """The module alone: it may hold more that a command is about."""
+    """The module of `target`, for commands that also use other objects in it."""
     place, _ = _split(target)
     return _load_file(Path(place)) if _is_path(place) else _load_module(place)
 
@@ -60,7 +60,7 @@ def _load_file(path: Path) -> ModuleType:
     _search_first(root)
     known = sys.modules.get(name)
     if known is not None and not _is_from(known, path):
-        return _load_under(f"_tidegate_{name}", path)  # a file that is called like a library
+        return _load_under(f"_tidegate_{name}", path)  # the file has the name of a library
     return _import(name, str(path), f"the file {path}")
 
 
@@ -75,7 +75,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _module_of(path: Path) -> tuple[Path, str]:
-    """The directory to import from, and the module's name there: within a package, with the package's."""
+    """The directory to import from, and the module's dotted name, including its packages."""
     parts = [] if path.name == "__init__.py" else [path.stem]
     root = path.parent
     while (root / "__init__.py").exists():
@@ -99,7 +99,7 @@ def _import(name: str, shown: str, label: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise AppNotFoundError(
-                f"there is no module {error.name!r}, looking from {Path.cwd()} and where Python looks. {_FORMS}."
+                f"there is no module {error.name!r} in {Path.cwd()} or on Python's path. {_FORMS}."
             ) from error
         raise _broken(label, error) from error
     except (Exception, SystemExit) as error:
@@ -109,7 +109,7 @@ def _import(name: str, shown: str, label: str) -> ModuleType:
 def _load_under(name: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise AppNotFoundError(f"{path} cannot be imported: it is no Python file")
+        raise AppNotFoundError(f"{path} cannot be imported: it is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -120,18 +120,18 @@ def _load_under(name: str, path: Path) -> ModuleType:
 
 
 def _broken(label: str, error: BaseException) -> AppNotFoundError:
-    """The module is there, but raises: show where."""
+    """The error for a module that exists, but raises when it is imported."""
     if isinstance(error, SyntaxError):
         where = f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}"
     else:
         where = _last_frame(error)
     what = f"{label} raises {type(error).__name__} when it is imported: {error}"
-    hint = "" if isinstance(error, DefinitionError) else "\n--debug shows the whole traceback."
+    hint = "" if isinstance(error, DefinitionError) else "\n--debug shows the full traceback."
     return AppNotFoundError(f"{what}\n  {where}{hint}")
 
 
 def _last_frame(error: BaseException) -> str:
-    """The last line of the user's code: what lies below it, in libraries, says less."""
+    """The last frame in the user's code; frames of libraries below it are less helpful."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_users(frame.filename)]
     frame = (own or list(frames))[-1]
@@ -154,7 +154,7 @@ def _find(module: ModuleType, attribute: str | None, target: str) -> App:
         return apps["app"]
     if len(set(map(id, apps.values()))) == 1:
         return next(iter(apps.values()))
-    which = f" Say which: {target}:{min(apps)}" if apps else ""
+    which = f" Name one: {target}:{min(apps)}" if apps else ""
     raise AppNotFoundError(f"{target!r} does not name one app. {_candidates(module, apps)}{which}")
 
 
@@ -177,4 +177,4 @@ def _what_is(module: ModuleType, attribute: str, found: Any) -> str:
 def _candidates(module: ModuleType, apps: dict[str, App]) -> str:
     if apps:
         return f"Apps in {module.__name__}: {', '.join(sorted(apps))}."
-    return f"{module.__name__} holds no App: write app = tidegate.App('name')."
+    return f"{module.__name__} defines no App: write app = tidegate.App('name')."

@@ -1,5 +1,5 @@
-"""The command line. Each command's module is imported when it is used, and what it needs when it runs: `--help` is
-quick, and only commands that are about an app pay for importing it."""
+"""The command line. A command's module is imported when the command is used, and its dependencies when it runs, so that
+`--help` is quick."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ COMMANDS = {
     "tell": "Put a message into an actor's mailbox.",
     "ask": "Ask an actor, and print its reply.",
     "topics": "List an app's topics.",
-    "services": "List an app's services, and how far behind they are.",
-    "state": "Look into the committed state of a service.",
+    "services": "List an app's services and their lag.",
+    "state": "Query the committed state of a service.",
     "checkpoint": "List an app's checkpoints, or take one now.",
     "replay": "Handle one key's events again, from a savepoint on.",
-    "savepoint": "Take savepoints, look into them, and start a new run from one.",
+    "savepoint": "Take and inspect savepoints, and start a new run from one.",
     "pipeline": "Run Spark jobs over an app's topics and tables.",
-    "sql": "Ask, or follow, an app's topics, tables and savepoints in SQL.",
-    "reset": "Forget an app's state and start anew from its input.",
+    "sql": "Query an app's topics, tables and savepoints in SQL, once or continuously.",
+    "reset": "Delete an app's state and reprocess its input.",
     "kafka": "Run a Kafka broker on this machine.",
-    "doctor": "Check that this machine has what an app needs.",
-    "config": "Show every setting, its value, and where that comes from.",
+    "doctor": "Check that this machine meets the requirements of an app.",
+    "config": "Show every setting, its value and its source.",
 }
 
 
@@ -96,14 +96,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: list[str] | None) -> int:
-    logging.basicConfig(level=logging.CRITICAL)  # what matters to a command is in its error; a worker sets its own
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a command as Ctrl-C does, in order
+    logging.basicConfig(level=logging.CRITICAL)  # a command reports errors itself; a worker configures its own logging
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends a command like Ctrl-C
     try:
         result: Any = cli.main(arguments, prog_name="tidegate", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except click.Abort as error:  # what click makes of Ctrl-C, and of a question that was answered with no
+    except click.Abort as error:  # click raises it for Ctrl-C, and for a declined confirmation
         interrupted = isinstance(error.__cause__, KeyboardInterrupt)
         click.echo("Stopped." if interrupted else "Nothing was done.", err=True)
         return 130 if interrupted else 1

@@ -1,4 +1,4 @@
-"""How a failed command ends: one screen that says what is wrong and what to do, and an exit code."""
+"""Error reports of commands: what is wrong and what to do, on one screen, and an exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ("DEBUG_VARIABLE", "describe", "is_debugging", "is_users", "report", "
 
 DEBUG_VARIABLE: Final = "TIDEGATE_DEBUG"
 FRAMES: Final = 6
-"""Of a handler's traceback: the last ones are where it failed."""
+"""How many of the last frames of a handler's traceback are shown."""
 
 
 def is_debugging() -> bool:
@@ -30,7 +30,7 @@ def set_debugging() -> None:
 
 
 def report(error: BaseException) -> None:
-    """Say on stderr what went wrong."""
+    """Print the error to stderr."""
     if is_debugging():
         traceback.print_exception(error, file=sys.stderr)
     label = click.style("Error:", fg="red", bold=True)
@@ -46,11 +46,11 @@ def describe(error: BaseException) -> str:
         hint = " Give this user access to it, or choose another directory (--data DIR)."
         return f"{error.filename}: {error.strerror}.{hint if isinstance(error, PermissionError) else ''}"
     frames = _tail(error)
-    return "\n".join([f"{type(error).__name__}: {error}", *frames, "--debug shows the whole traceback."])
+    return "\n".join([f"{type(error).__name__}: {error}", *frames, "--debug shows the full traceback."])
 
 
 def _tail(error: BaseException) -> list[str]:
-    """The end of its traceback: the user's own part, if it has one."""
+    """The last frames of the traceback: those in the user's code, if there are any."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if is_users(frame.filename)]
     lines = traceback.format_list((own or list(frames))[-FRAMES:])
@@ -59,7 +59,7 @@ def _tail(error: BaseException) -> list[str]:
 
 
 def is_users(filename: str) -> bool:
-    """Whether this is neither Tidegate's nor a library's code."""
+    """Whether the file is the user's code, not Tidegate's or a library's."""
     path = Path(filename)
     others = {Path(str(tidegate.__file__)).parent, Path(__file__).parent, Path(sysconfig.get_path("stdlib"))}
     return path.suffix == ".py" and "site-packages" not in path.parts and others.isdisjoint(path.parents)

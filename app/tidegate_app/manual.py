@@ -1,4 +1,4 @@
-"""Prints docs/cli.md, from what the commands say about themselves: python -m tidegate_app.manual"""
+"""Generates docs/cli.md from the help texts of the commands: python -m tidegate_app.manual"""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from tidegate_app.cli import cli
 __all__ = ("manual",)
 
 _WIDTH: Final = 100
-"""Of a line."""
 
 _INTRODUCTION = """\
 # The command line
 
-Commands work beside running workers, and also while none runs.
+Commands work beside running workers, and while no worker runs.
 
-- On the embedded log one worker owns an app's data directory. The other commands find it there, as the same user on the
-  same machine: give them the same `--data`, or run them from the same directory.
-- On a broker nobody owns anything: give all of them the same `--broker`, from whatever machine. What else a broker
-  needs, such as TLS and a login, comes from `TIDEGATE_KAFKA_...` variables or from `App(...)`. Of a broker's topics,
-  only those of the app are shown and touched.
+- With the embedded log, one worker owns an app's data directory. Other commands connect to it there, as the same user
+  on the same machine: give them the same `--data`, or run them in the same directory.
+- With a broker, give all commands the same `--broker`, from any machine. Other settings of the broker, such as TLS and
+  the login, come from `TIDEGATE_KAFKA_...` variables or from `App(...)`. Commands show and change only the app's own
+  topics.
 - An APP is `package.module:app`, `package.module`, or a file: `hello.py`.
 - Data goes to stdout, as JSON lines where that makes sense; everything else goes to stderr.
-- Exit codes: 0; 1 for an error, which says what to do; 2 for a wrong command line; 130 for a command that was
-  interrupted. A worker and a `tail` end at Ctrl-C as they should, with 0.
-- `--debug` or `TIDEGATE_DEBUG=1` shows whole tracebacks.
-- Every setting is a flag of `tidegate worker`; [configuration.md](configuration.md) says more about each.
+- Exit codes: 0; 1 for an error, whose message says what to do; 2 for an invalid command line; 130 for an interrupted
+  command. For a worker and `tail`, Ctrl-C is the normal end, with 0.
+- `--debug` or `TIDEGATE_DEBUG=1` shows full tracebacks.
+- Every setting is a flag of `tidegate worker`; [configuration.md](configuration.md) describes each.
 
-The texts below are those of `--help`. This page is made from them by `make docs`.
+The texts below are those of `--help`. This page is generated from them by `make docs`.
 """
 
 

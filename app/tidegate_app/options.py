@@ -1,4 +1,4 @@
-"""What commands have in common: the app that they are about, and the settings that can be given as flags."""
+"""Options that commands share: the app, and settings as flags."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LATER = {"api": 1, "kafka": 2}
 SETTING_NAMES = tuple(
     item.name for item in sorted(dataclasses.fields(Settings), key=lambda item: _LATER.get(item.metadata["section"], 0))
 )
-"""Those that matter to everybody come first."""
+"""The settings of the API and of Kafka come last."""
 _USUAL_TITLE: Final = "The usual settings"
 _USUAL: Final = (
     "broker",
@@ -73,7 +73,8 @@ def debug_option(function: F) -> F:
 
 
 def setting_flags(*names: str) -> Callable[[F], F]:
-    """A flag for each of these settings, described as in the reference. Secrets have none: others can see it."""
+    """A flag for each of these settings, with the description of the reference. Secrets have no flag: other users of
+    the machine can see command lines."""
 
     def decorate(function: F) -> F:
         for name in reversed(names):
@@ -85,7 +86,7 @@ def setting_flags(*names: str) -> Callable[[F], F]:
 
 
 def all_setting_flags(function: F) -> F:
-    """A flag for each setting, for a `SettingsCommand`: they are so many that each is told in a line."""
+    """A flag for each setting, for a `SettingsCommand`, each described in one line."""
     for name in reversed(SETTING_NAMES):
         if not _field(name).metadata["secret"]:
             function = _brief_flag(name)(function)
@@ -93,7 +94,7 @@ def all_setting_flags(function: F) -> F:
 
 
 class SettingsCommand(click.Command):
-    """Has flags for all settings, and lists them by subject: the command's own, the usual ones, then the rest."""
+    """A command with flags for all settings, listed by section: its own options, the usual settings, then the rest."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections = (SECTIONS[_field(name).metadata["section"]] for name in SETTING_NAMES)
@@ -109,13 +110,14 @@ class SettingsCommand(click.Command):
                     formatter.write_dl([(flag.ljust(width), text) for flag, text in records], col_max=width)
         with formatter.section("Variables"):
             formatter.write_text(
-                f"Each setting has one: TIDEGATE_ and its name in capitals, such as {variable('commit_interval')}. "
-                f"Secrets have nothing else. 'tidegate config' and docs/configuration.md say more about each."
+                f"Each setting has a variable: TIDEGATE_ and its name in capitals, such as "
+                f"{variable('commit_interval')}. Secrets can only be set by their variables. 'tidegate config' and "
+                f"docs/configuration.md describe each setting."
             )
 
 
 def _rank(parameter: click.Parameter) -> int:
-    """Of the usual ones, the order here; the others as they come."""
+    """The usual settings in the order of `_USUAL`; the others in the order of their declaration."""
     name = (parameter.name or "").removeprefix("set_")
     return _USUAL.index(name) if name in _USUAL else len(_USUAL)
 
@@ -160,7 +162,7 @@ def _option(name: str, item: dataclasses.Field[Any], text: str) -> Callable[[F],
 
 
 def written_flags(flags: Mapping[str, Any]) -> list[str]:
-    """Settings as they are written on a command line."""
+    """Settings as command line flags."""
     given = [(name, value) for name, value in flags.items() if value is not None]
     return [
         f"--{name.replace('_', '-')}" + ("" if _field(name).metadata["switch"] else f"={value}")

@@ -1,4 +1,4 @@
-"""What commands print: data to stdout, everything else to stderr."""
+"""Output of commands: data to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ("note", "print_json", "print_table", "silence_stdout", "stderr_console", "write_lines")
 
 WIDE = 200
-"""Columns of a table that no terminal shows: enough not to cut anything off."""
+"""The width of a table that is not printed to a terminal: enough not to wrap."""
 
 
 def note(text: str) -> None:
-    """Something to know, that is not the command's result."""
+    """Print a remark that is not part of the command's result."""
     click.echo(text, err=True)
 
 
@@ -30,7 +30,7 @@ def stderr_console() -> Console:
 
 
 def write_lines(values: Iterable[Any]) -> None:
-    """Each value as a line of JSON, at once."""
+    """Print each value as a line of JSON, and flush."""
     import orjson
 
     sys.stdout.buffer.write(b"".join(orjson.dumps(value) + b"\n" for value in values))
@@ -64,5 +64,5 @@ def _plain(text: str) -> str:
 
 
 def silence_stdout() -> None:
-    """Nobody reads it any more: what is left in its buffer must not raise once more at exit."""
+    """After a BrokenPipeError: flushing the remaining buffer at exit must not raise again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

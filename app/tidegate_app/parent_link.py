@@ -1,4 +1,5 @@
-"""What ties a process to the one that started it: a socket that ends with either, and carries the last words."""
+"""The link between a worker's child process and its parent: a socket that closes when either ends, and carries the
+child's final error message."""
 
 from __future__ import annotations
 
@@ -14,20 +15,20 @@ from typing import Final, Self
 
 from tidegate_app.error_report import describe, is_debugging
 
-__all__ = ("Leash",)
+__all__ = ("ParentLink",)
 
-_MOST: Final = 32 << 10
-"""Bytes of last words: they must fit into the socket while nobody reads it."""
+_MAX_MESSAGE_BYTES: Final = 32 << 10
+"""The error message must fit into the socket's buffer: the parent reads it after the child has ended."""
 
 
-class Leash:
-    """The end that the started process holds. Signals are sent; this works also when the other process is killed."""
+class ParentLink:
+    """The child's end of the link. Unlike a signal, it also works when the parent is killed."""
 
     def __init__(self, number: int, descriptor: int, public: int | None = None) -> None:
         self.number = number
-        """Which of several processes this is."""
+        """The number of the child process."""
         self.public = None if public is None else _inherited(public)
-        """The socket of the API that all of them share."""
+        """The API's public socket, which all child processes share."""
         os.set_inheritable(descriptor, False)
         self._socket = socket.socket(fileno=descriptor)
 
@@ -45,7 +46,7 @@ class Leash:
         self._socket.close()
 
     def watch(self, orphaned: Callable[[], None]) -> None:
-        """Call this when the process that started us has ended."""
+        """Call `orphaned` when the parent has ended."""
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
@@ -55,11 +56,11 @@ class Leash:
         loop.add_reader(self._socket, ended)
 
     def report(self, error: BaseException) -> None:
-        """Say why this process ends."""
+        """Send the error that ends this process to the parent."""
         if is_debugging():
             traceback.print_exception(error, file=sys.stderr)
-        with contextlib.suppress(OSError):  # there is nobody to tell
-            self._socket.sendall(describe(error).encode(errors="replace")[:_MOST])
+        with contextlib.suppress(OSError):  # the parent has ended
+            self._socket.sendall(describe(error).encode(errors="replace")[:_MAX_MESSAGE_BYTES])
 
 
 def _inherited(descriptor: int) -> socket.socket:

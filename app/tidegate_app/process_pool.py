@@ -1,8 +1,8 @@
-"""A worker of several processes: starts them, keeps them running, ends them together.
+"""A worker of several processes: starts them, restarts killed ones, and stops them together.
 
-A process that is killed is started again: the others have its tasks meanwhile, and nothing is lost. One that fails
-would fail again, as would those that get its tasks: then all stop, and its error is shown. One that has come to the
-end of a bounded run, or has heard that the app has stopped with a savepoint, is done.
+A killed process is restarted; meanwhile its tasks move to the other processes, and nothing is lost. A process that
+fails with an error would fail again, as would the processes that take over its tasks: then all stop, and the error is
+shown. A process that reaches the end of a bounded run, or stops with a savepoint, is finished.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ __all__ = ("Pool", "ProcessFailedError", "run_pool")
 logger = logging.getLogger("tidegate.worker")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_SHORTEST: Final = 0.5
-_LONGEST: Final = 30.0
-"""Seconds before a process is started again: twice as many each time."""
-_STEADY: Final = 60.0
-"""After so many seconds a process has proved that it can run."""
+_FIRST_BACKOFF: Final = 0.5
+_MAX_BACKOFF: Final = 30.0
+"""Seconds before a process is restarted; doubled at each restart."""
+_HEALTHY_SECONDS: Final = 60.0
+"""A process that has run for so long resets the backoff."""
 
 
 def run_pool(target: str, flags: Mapping[str, Any], resolved: Resolved, *, until_end: bool) -> None:
-    """Several processes behind one public address: this one holds its socket, so that it is there as long as any of
-    them is."""
+    """Run several processes behind one public address. This process holds its socket, so that it stays open while any
+    of them runs."""
     settings = resolved.settings
-    Pool(target, flags, settings, until_end=until_end)  # what is impossible is said first
+    Pool(target, flags, settings, until_end=until_end)  # validates the settings before the socket is opened
     public = open_socket(resolved) if has_api(resolved, until_end=until_end) else None
     pool = Pool(target, flags, settings, until_end=until_end, public=public)
     if public is not None:
@@ -54,7 +54,7 @@ def run_pool(target: str, flags: Mapping[str, Any], resolved: Resolved, *, until
 
 
 class ProcessFailedError(TidegateError):
-    """The message is the one of the process."""
+    """A child process failed; the message is its own."""
 
 
 class Pool:
@@ -67,12 +67,12 @@ class Pool:
         until_end: bool,
         public: socket.socket | None = None,
     ) -> None:
-        """`target` and `flags`: as they were given on the command line. `public`: where all of them answer clients."""
+        """`target` and `flags`: as on the command line. `public`: the socket on which all processes serve clients."""
         self._public = public
         self.url = ""
         if not on_kafka(settings):
             raise SettingsError(
-                f"{settings.processes} processes cannot share an embedded log: one process owns it. Give a broker "
+                f"{settings.processes} processes cannot share an embedded log: one process owns it. Use a broker "
                 f"(--broker kafka://HOST:PORT; 'tidegate kafka start' starts one on this machine), or --processes 1."
             )
         self._target, self._flags, self._settings, self._until_end = target, flags, settings, until_end
@@ -84,13 +84,13 @@ class Pool:
             self._address(number)
 
     def run(self) -> None:
-        """Returns after a signal, or when all are at the end of a bounded run; raises what the first failed with."""
+        """Run until a signal, or until all processes finish a bounded run. Raises the first failure."""
         import uvloop
 
         set_up_logging(self._settings.log_level)
         if self.url:
             logger.info("dashboard and API at %s", self.url)
-        # Not on asyncio's own loop: there `send_signal` may take away the exit code of a process that has just ended.
+        # uvloop: in asyncio's own loop `send_signal` may reap a process that has just ended, and lose its exit code.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._run())
 
@@ -98,37 +98,37 @@ class Pool:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
-        await asyncio.gather(*(self._keep(number) for number in range(self._settings.processes)))
+        await asyncio.gather(*(self._supervise(number) for number in range(self._settings.processes)))
         if self._failure is not None:
             raise self._failure
         if len(self._signals) > 1:
             raise SystemExit(128 + self._signals[-1])
         logger.info("all %d processes have ended", self._settings.processes)
 
-    # -- the life of one process -------------------------------------------------------------------------------------
-    async def _keep(self, number: int) -> None:
-        """Start it, and again when it was ended from outside."""
-        wait = _SHORTEST
+    # -- one process -------------------------------------------------------------------------------------------------
+    async def _supervise(self, number: int) -> None:
+        """Start the process, and restart it when it is killed."""
+        backoff = _FIRST_BACKOFF
         while not self._stop.is_set():
             started = time.monotonic()
-            code, last_words = await self._run_process(number)
+            code, message = await self._run_process(number)
             if _is_failure(code):
-                self._fail(number, code, last_words)
+                self._fail(number, code, message)
             elif code == FINISHED:
                 self._finish()
                 return
             elif not self._stop.is_set():
-                wait = _SHORTEST if time.monotonic() - started >= _STEADY else wait
-                logger.warning("process %d %s; starting it again in %g s", number, _ending(code), wait)
+                backoff = _FIRST_BACKOFF if time.monotonic() - started >= _HEALTHY_SECONDS else backoff
+                logger.warning("process %d %s; restarting it in %g s", number, _ending(code), backoff)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), wait)
-                wait = min(_LONGEST, wait * 2)
+                    await asyncio.wait_for(self._stop.wait(), backoff)
+                backoff = min(_MAX_BACKOFF, backoff * 2)
 
     async def _run_process(self, number: int) -> tuple[int, str]:
-        """Returns how it ended, and what it said at the end."""
+        """Returns its exit code, and its error message."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            # In a session of its own: Ctrl-C in a terminal is for this process, which passes it on.
+            # In a session of its own: Ctrl-C in a terminal reaches the parent only, which forwards it.
             process = await asyncio.create_subprocess_exec(
                 *self._command(number, theirs.fileno()),
                 stdin=DEVNULL, pass_fds=self._inherited(theirs), start_new_session=True,
@@ -144,19 +144,19 @@ class Pool:
                 del self._processes[number]
             return code, _read(ours)
 
-    def _command(self, number: int, leash: int) -> list[str]:
+    def _command(self, number: int, parent_link: int) -> list[str]:
         flags = {**self._flags, "processes": 1, **self._own_flags(number)}
         given = written_flags(flags)
         bounded = ["--until-end"] if self._until_end else []
         command = [sys.executable, "-P", "-m", "tidegate_app", "worker", self._target]
         shared = "" if self._public is None else f":{self._public.fileno()}"
-        return [*command, *bounded, *given, f"--child={number}:{leash}{shared}"]
+        return [*command, *bounded, *given, f"--child={number}:{parent_link}{shared}"]
 
-    def _inherited(self, leash: socket.socket) -> tuple[int, ...]:
-        return tuple(one.fileno() for one in (leash, self._public) if one is not None)
+    def _inherited(self, parent_link: socket.socket) -> tuple[int, ...]:
+        return tuple(one.fileno() for one in (parent_link, self._public) if one is not None)
 
     def _own_flags(self, number: int) -> dict[str, str]:
-        """What each process needs for itself."""
+        """The settings that differ between the processes."""
         own = {}
         if self._settings.metrics:
             own["metrics"] = self._address(number)
@@ -165,31 +165,31 @@ class Pool:
         return own
 
     def _address(self, number: int) -> str:
-        """Where a process serves its metrics."""
+        """The metrics address of a process."""
         host, _, port = self._settings.metrics.rpartition(":")
         if host and int(port) + number > 65535:
             raise SettingsError(
-                f"{self._settings.processes} processes need as many ports, and {self._settings.metrics} leaves too few"
+                f"{self._settings.processes} processes need as many metrics ports, but {self._settings.metrics} leaves "
+                f"too few. Choose a lower port."
             )
         return f"{host}:{int(port) + number}" if host else ""
 
     # -- ends --------------------------------------------------------------------------------------------------------
     def _on_signal(self, number: signal.Signals) -> None:
-        """The second one is for all to stop at once. They are killed: a busy process takes two signals for one."""
+        """The second signal stops all processes at once, with SIGKILL: a busy process may merge two equal signals."""
         self._signals.append(number)
         if len(self._signals) > 1:
             click.echo(AT_ONCE, err=True)
         self._stop_all(number if len(self._signals) == 1 else signal.SIGKILL)
 
-    def _fail(self, number: int, code: int, last_words: str) -> None:
+    def _fail(self, number: int, code: int, message: str) -> None:
         if self._failure is None:
-            words = last_words or f"process {number} has ended with exit code {code}, and has not said why"
-            self._failure = ProcessFailedError(words)
+            self._failure = ProcessFailedError(message or f"process {number} exited with code {code} and no message")
         self._stop_all(signal.SIGTERM)
 
     def _finish(self) -> None:
-        """The others come to the end of a bounded run by themselves. Of a savepoint that stops the app, one that was
-        just being started again may not have heard: it would go on."""
+        """Stop the other processes after a savepoint with --stop: one that was being restarted may have missed it. In a
+        bounded run, each finishes by itself."""
         if not self._until_end:
             self._stop_all(signal.SIGTERM)
 
@@ -219,10 +219,10 @@ def _ending(code: int) -> str:
 
 
 def _read(end: socket.socket) -> str:
-    """What is left in it; the other end is closed."""
+    """The data in the socket; its other end is closed."""
     end.setblocking(False)
     chunks = []
-    with contextlib.suppress(BlockingIOError):  # a process that it has started holds it open
+    with contextlib.suppress(BlockingIOError):  # a grandchild holds the other end open
         while chunk := end.recv(1 << 16):
             chunks.append(chunk)
     return b"".join(chunks).decode(errors="replace")

@@ -13,8 +13,8 @@ __all__ = ("SECTIONS", "fields", "reference")
 _INTRODUCTION = """\
 # Configuration
 
-Every setting can be given in three ways. A flag wins over the environment, which wins over `App(...)`, which wins over
-the default:
+Every setting can be given in three ways. A flag takes precedence over the environment, the environment over `App(...)`,
+and that over the default:
 
 ```console
 $ tidegate worker hello.py --commit-interval 0.5

@@ -1,4 +1,4 @@
-"""Lines from stdin as they come, read by a thread of their own so that the event loop never waits for them."""
+"""Reads lines from stdin in a thread of its own, so that the event loop does not block."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ("StdinLines",)
 
 CHUNK: Final = 256 << 10
 AHEAD: Final = 4
-"""Chunks that are read ahead."""
+"""How many chunks are read ahead."""
 
 
 class StdinLines:
-    """Chunks of whole lines. A chunk is whatever has come: a line that is typed is there at once."""
+    """Chunks of whole lines. A chunk holds what has arrived, so that a typed line is available at once."""
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = sys.stdin.fileno() if descriptor is None else descriptor
@@ -29,7 +29,7 @@ class StdinLines:
 
     @property
     def size(self) -> int | None:
-        """In bytes, if it is known."""
+        """The size in bytes, if stdin is a file."""
         status = os.fstat(self._descriptor)
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
@@ -38,8 +38,8 @@ class StdinLines:
         return os.isatty(self._descriptor)
 
     async def chunks(self, *, idle: float) -> AsyncIterator[list[bytes]]:
-        """Lists of lines; an empty one when nothing has come for `idle` seconds."""
-        # A daemon: while it waits for input, nothing can stop it, and the process must be able to end.
+        """Lists of lines; an empty list when nothing has arrived for `idle` seconds."""
+        # A daemon thread: a blocked read cannot be interrupted and must not keep the process alive.
         threading.Thread(target=self._pump, name="tidegate-stdin", daemon=True).start()
         rest = b""
         while True:
@@ -69,4 +69,4 @@ class StdinLines:
             try:
                 asyncio.run_coroutine_threadsafe(self._chunks.put(chunk), self._loop).result()
             except (RuntimeError, CancelledError):
-                return  # the loop is closed: nobody reads any more
+                return  # the loop is closed

@@ -16,7 +16,7 @@ import click
 
 from tidegate_app.api_server import open_api
 from tidegate_app.error_report import is_users
-from tidegate_app.parent_link import Leash
+from tidegate_app.parent_link import ParentLink
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -33,36 +33,38 @@ FINISHED: Final = 10
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-def run_worker(app: App, flags: Mapping[str, Any], *, until_end: bool = False, leash: Leash | None = None) -> None:
+def run_worker(
+    app: App, flags: Mapping[str, Any], *, until_end: bool = False, parent_link: ParentLink | None = None
+) -> None:
     """Returns after a signal or at the end of a bounded run; raises what the app failed with."""
     import uvloop
 
     app.host.flags = dict(flags)
     app.host.until_end = until_end
     resolved = app.define().resolve(flags)
-    set_up_logging(resolved.settings.log_level, "" if leash is None else f"[{leash.number}] ")
-    api = open_api(app, resolved, until_end=until_end, leash=leash)
+    set_up_logging(resolved.settings.log_level, "" if parent_link is None else f"[{parent_link.number}] ")
+    api = open_api(app, resolved, until_end=until_end, parent_link=parent_link)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_Worker(app, api, leash).run())
+        runner.run(_Worker(app, api, parent_link).run())
 
 
 def run_child(child: str, target: str, flags: Mapping[str, Any], *, until_end: bool) -> int:
     """One of several processes. Its error is for the process that started it to show; returns the exit code."""
     from tidegate_app.app_loader import load_app
 
-    with Leash.parse(child) as leash:
+    with ParentLink.parse(child) as parent_link:
         try:
             app = load_app(target)
-            run_worker(app, flags, until_end=until_end, leash=leash)
+            run_worker(app, flags, until_end=until_end, parent_link=parent_link)
         except Exception as error:
-            leash.report(error)
+            parent_link.report(error)
             return 1
     return FINISHED if app.host.finished.is_set() else 0
 
 
 class _Worker:
-    def __init__(self, app: App, api: ApiServer | None, leash: Leash | None = None) -> None:
-        self._app, self._api, self._leash = app, api, leash
+    def __init__(self, app: App, api: ApiServer | None, parent_link: ParentLink | None = None) -> None:
+        self._app, self._api, self._leash = app, api, parent_link
         self._stop = asyncio.Event()
 
     async def run(self) -> None:

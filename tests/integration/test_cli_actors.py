@@ -65,7 +65,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 def test_actors_are_told_and_asked_from_the_command_line(project: Project) -> None:
     told = project.run("tell", "bank.py", "account", "ann", '{"amount": 10}', "--message", "Deposit")
-    assert told.stderr.startswith("Told account of ann, in bank.account.mailbox[")
+    assert told.stderr.startswith("Sent to the actor ann of account, in bank.account.mailbox[")
     with project.worker("bank.py"):
         withdraw = ("ask", "bank.py", "account", "ann", '{"amount": 3}', "--message", "Withdraw", "--timeout", "60")
         assert project.run(*withdraw, "--idempotency-key", "x").stdout == '{"balance":7}\n'
@@ -81,7 +81,9 @@ def test_what_is_wrong_is_said_on_one_screen(project: Project) -> None:
     def fails(*arguments: str) -> str:
         return project.run(*arguments, code=1).stderr
 
-    assert "which message? Service 'account' takes: Deposit, Withdraw" in fails("tell", "bank.py", "account", "ann")
+    assert "service 'account' handles: Deposit, Withdraw. Choose one with --message" in fails(
+        "tell", "bank.py", "account", "ann"
+    )
     assert "'notary' handles no messages: @notary.on(MessageType)" in fails("ask", "bank.py", "notary", "ann")
     assert "handles no message 'Gone'" in fails("tell", "bank.py", "account", "ann", "--message", "Gone")
     wrong = fails("tell", "bank.py", "account", "ann", '{"amount": "x"}', "--message", "Deposit")

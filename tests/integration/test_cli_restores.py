@@ -108,9 +108,9 @@ def test_an_app_goes_on_under_another_id(shop: Shop) -> None:
         refused = shop.run("savepoint", "restore", "shop.py", "one", "--as", branch, code=1)
         assert f"--start {shop.orders}=earliest" in refused.stderr
     told = shop.run("savepoint", "restore", "shop.py", "one", "--as", branch, *(() if shared else start)).stderr
-    assert f"Run 2 of {branch} begins from one." in told
+    assert f"Run 2 of {branch} starts from one." in told
     assert f"App({branch!r})" in told, "the code must say so, too"
-    assert ("It was taken on another log" in told) != shared
+    assert ("The savepoint is from another log" in told) != shared
 
     shop.call(branch)
     shop.order(20)
@@ -164,7 +164,7 @@ def _there_and_back(shop: KafkaShop) -> None:
     back = ("savepoint", "restore", "shop.py", "two", "--as", shop.name)
     assert "taken on another log" in shop.run(*back, code=1, **EMBEDDED).stderr
     told = shop.run(*back, "--start", f"{shop.orders}=latest", "--partitions", "2", **EMBEDDED).stderr
-    assert f"of {shop.name} begins from two, run 1 is over." in told
+    assert f"of {shop.name} starts from two, and replaces run 1." in told
     shop.call(shop.name)
     shop.order(10, **EMBEDDED)
     assert "customers × 2" in shop.finish(**EMBEDDED)

@@ -30,9 +30,9 @@ def test_an_app_is_stopped_with_a_savepoint_and_goes_on_with_another_parallelism
     shop.order(100)
 
     restored = shop.run("savepoint", "restore", "shop.py", "final", "--partitions", "5")
-    assert "Run 2 of shop begins from final, run 1 is over." in restored.stderr
+    assert "Run 2 of shop starts from final, and replaces run 1." in restored.stderr
     assert "customers: 3 tasks before, 5 now" in restored.stderr
-    assert "of it into other tasks" in restored.stderr
+    assert "of it into different tasks" in restored.stderr
     assert "customers × 5" in shop.finish()
     shop.check()
     assert shop.billed() == list(range(300))  # nothing was handled after the savepoint that the new run sends again
@@ -55,7 +55,7 @@ def test_a_restore_is_refused_while_a_worker_runs(shop: Shop) -> None:
 def test_without_a_worker_there_is_nobody_to_take_one(shop: Shop) -> None:
     shop.order(3)
     assert "Start one with 'tidegate worker'" in shop.run("savepoint", "create", "shop.py", "one", code=1).stderr
-    assert "There is no savepoint in" in shop.run("savepoint", "list", "shop.py").stderr
+    assert "There are no savepoints in" in shop.run("savepoint", "list", "shop.py").stderr
 
 
 def test_savepoints_are_listed_shown_compared_exported_and_deleted(shop: Shop, tmp_path: Path) -> None:

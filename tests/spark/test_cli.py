@@ -65,7 +65,7 @@ def test_jobs_are_listed_without_a_session() -> None:
 def test_what_is_wrong_is_said_in_words(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="known: collect, people, windows"):
         tidegate("pipeline", "run", PIPELINE, "colect", "--once")
-    with pytest.raises(UsageError, match="holds no jobs"):
+    with pytest.raises(UsageError, match="defines no jobs"):
         tidegate("pipeline", "list", "examples.tinder_match:app")
     with pytest.raises(UsageError, match="belong together"):
         tidegate("sql", PIPELINE, "select 1", "--stream")

@@ -1,1 +1,1 @@
-"""What each command does, apart from how its options are parsed."""
+"""The implementation of each command, apart from its options."""

@@ -1,4 +1,4 @@
-"""What `tidegate checkpoint` does: lists what is in the storage, and has the workers take one."""
+"""`tidegate checkpoint`: lists the checkpoints in the storage, and triggers one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tidegate.errors import CheckpointError
 from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import TakeCheckpoint
 
-__all__ = ("SHOWN", "list_checkpoints", "row", "storage_of", "summary", "take_checkpoint", "told")
+__all__ = ("SHOWN", "completion_text", "list_checkpoints", "row", "storage_of", "summary", "take_checkpoint")
 
 SHOWN = ("checkpoint", "complete since", "tasks", "size", "uploaded", "in flight", "took")
 
 
 def storage_of(definition: AppDefinition, flags: Mapping[str, Any]) -> CheckpointStorage:
-    """Where an app keeps its checkpoints and savepoints."""
+    """The storage of an app's checkpoints and savepoints."""
     return CheckpointStorage(checkpoint_url(definition.id, definition.resolve(flags).settings), definition.id)
 
 
 def list_checkpoints(definition: AppDefinition, flags: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """Where they are, and what each is; one that cannot be read says so."""
+    """The storage's URL, and a summary per checkpoint; one that cannot be read has an `error`."""
     storage = storage_of(definition, flags)
     return storage.url, [_summary(storage, epoch) for epoch in storage.checkpoints()]
 
@@ -54,7 +54,7 @@ def summary(manifest: Manifest) -> dict[str, Any]:
 async def take_checkpoint(
     definition: AppDefinition, flags: Mapping[str, Any], *, name: str | None = None, timeout: float | None = None
 ) -> dict[str, Any]:
-    """Ask the workers, and wait."""
+    """Trigger a checkpoint or savepoint, and wait for it."""
     async with LogAccess(definition, flags).opened() as operations:
         taken = await operations.checkpoint(TakeCheckpoint(name=name, timeout=timeout))
     return summary(storage_of(definition, flags).manifest(name or taken.epoch))
@@ -74,7 +74,7 @@ def row(found: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def told(found: Mapping[str, Any]) -> str:
+def completion_text(found: Mapping[str, Any]) -> str:
     what = f"Savepoint {found['name']}" if found["name"] else f"Checkpoint {found['epoch']}"
     took = (found["completed_ms"] - found["started_ms"]) / 1000
     return (

@@ -1,4 +1,4 @@
-"""What `tidegate doctor` looks at: whether this machine has what an app needs, and what to do if not."""
+"""`tidegate doctor`: checks the requirements of an app on this machine, and says how to meet them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ __all__ = ("Finding", "examine")
 
 Verdict = Literal["ok", "warning", "error"]
 
-LEAST_FREE: Final = 1 << 30
-"""Bytes under the data directory below which a warning is due."""
+MIN_FREE_BYTES: Final = 1 << 30
+"""Less free space than this for the data directory gives a warning."""
 _SECONDS: Final = 3.0
 _DRIFT: Final = 5.0
-"""Seconds that this machine's clock and a broker's may differ."""
-_RUNS: Final = ((3, 11), (3, 14))
+"""How far this machine's clock and a broker's may differ, in seconds."""
+_PYTHON_VERSIONS: Final = ((3, 11), (3, 14))
 
 
 class Finding(NamedTuple):
     what: str
     verdict: Verdict
     says: str
-    """What was found, and what to do if it is wrong."""
+    """The finding, and what to do about a problem."""
 
 
 def examine(resolved: Resolved) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def examine(resolved: Resolved) -> Iterator[Finding]:
 
 
 def _python(_: Settings) -> Finding:
-    first, last = _RUNS
+    first, last = _PYTHON_VERSIONS
     found = f"{platform.python_version()} at {sys.executable}"
     if first <= sys.version_info < last:
         return Finding("Python", "ok", found)
@@ -52,17 +52,17 @@ def _python(_: Settings) -> Finding:
 
 
 def _java(_: Settings) -> Finding:
-    """Only a broker that is started here, and Spark, need one."""
+    """Only `tidegate kafka` and Spark need Java."""
     java = shutil.which("java")
     if java is None:
         return Finding(
             "Java", "warning", "none; 'tidegate kafka start' and Spark jobs need 17 or newer, services do not"
         )
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr  # noqa: S603
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("Java", "warning", f"{java} does not run: {error}")
-    version = told.split('"')[1] if '"' in told else told.strip()[:80]
+    version = output.split('"')[1] if '"' in output else output.strip()[:80]
     major = version.split(".")[0]
     if major.isdecimal() and int(major) < 17:
         return Finding("Java", "warning", f"{version} at {java}; 'tidegate kafka start' and Spark need 17 or newer")
@@ -70,20 +70,20 @@ def _java(_: Settings) -> Finding:
 
 
 def _disk(settings: Settings) -> Finding:
-    place = settings.data.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    directory = settings.data.absolute()
+    while not directory.exists():
+        directory = directory.parent
+    free = shutil.disk_usage(directory).free
     shown = f"{free / 1e9:,.1f} GB free for {settings.data}"
-    if not _writable(place):
-        return Finding("Disk", "error", f"{place} cannot be written: give this user access, or choose --data DIR")
-    if free < LEAST_FREE:
-        return Finding("Disk", "warning", f"{shown}: a log or a store that finds no room stops its worker")
+    if not _writable(directory):
+        return Finding("Disk", "error", f"{directory} is not writable: give this user access, or choose --data DIR")
+    if free < MIN_FREE_BYTES:
+        return Finding("Disk", "warning", f"{shown}: a worker stops when the disk is full")
     return Finding("Disk", "ok", shown)
 
 
-def _writable(place: Path) -> bool:
-    probe = place / f".tidegate-doctor-{time.time_ns()}"
+def _writable(directory: Path) -> bool:
+    probe = directory / f".tidegate-doctor-{time.time_ns()}"
     try:
         probe.write_bytes(b"")
         probe.unlink()
@@ -94,7 +94,7 @@ def _writable(place: Path) -> bool:
 
 def _broker(settings: Settings) -> Finding:
     if not on_kafka(settings):
-        return Finding("Broker", "ok", "none is needed: the log is inside the worker (embedded://)")
+        return Finding("Broker", "ok", "not needed: the log is embedded in the worker (embedded://)")
     from tidegate_app.kafka.probe import answers
 
     addresses = settings.broker.removeprefix("kafka://").split(",")
@@ -102,16 +102,16 @@ def _broker(settings: Settings) -> Finding:
         open_ = [address for address in addresses if _listens(address)]
         if open_:
             return Finding(
-                "Broker", "ok", f"{', '.join(open_)} can be reached; login and TLS show when a worker starts"
+                "Broker", "ok", f"{', '.join(open_)} can be reached; login and TLS are checked when a worker starts"
             )
     elif silent := [address for address in addresses if not answers(address, _SECONDS)]:
         return Finding(
             "Broker",
             "error" if len(silent) == len(addresses) else "warning",
-            f"{', '.join(silent)} does not answer. Is it running ('tidegate kafka start'), and is --broker right?",
+            f"{', '.join(silent)} does not respond. Is it running ('tidegate kafka start'), and is --broker right?",
         )
     else:
-        return Finding("Broker", "ok", f"{', '.join(addresses)} answers")
+        return Finding("Broker", "ok", f"{', '.join(addresses)} responds")
     return Finding("Broker", "error", f"{', '.join(addresses)} cannot be reached: check --broker and the network")
 
 
@@ -126,7 +126,7 @@ def _listens(address: str) -> bool:
 
 def _port(settings: Settings, *, explicit: bool) -> Finding:
     if settings.api in ("", "off"):
-        return Finding("API port", "ok", "there is no API (--api off)")
+        return Finding("API port", "ok", "the API is disabled (--api off)")
     from tidegate.errors import SettingsError
     from tidegate_api.server import listen
 
@@ -141,24 +141,25 @@ def _port(settings: Settings, *, explicit: bool) -> Finding:
 
 
 def _clock(_: Settings) -> Finding:
-    """Timers by the clock, TTLs and web tokens go by it. It must not jump; whether it is right, only a server knows."""
+    """Processing-time timers, TTLs and web tokens depend on the clock. Only jumps and missing synchronization can be
+    detected locally."""
     year = time.gmtime().tm_year
     if year < 2024:
-        return Finding("Clock", "error", f"it is {year} here: set the clock; timers and times to live go by it")
+        return Finding("Clock", "error", f"the year is {year}: set the clock; timers and TTLs depend on it")
     before, started = time.time(), time.monotonic()
     time.sleep(0.05)
     drift = abs((time.time() - before) - (time.monotonic() - started))
     if drift > _DRIFT / 100:
-        return Finding("Clock", "warning", f"it has just jumped by {drift * 1000:.0f} ms: is it being set?")
-    synchronised = _synchronised()
+        return Finding("Clock", "warning", f"it jumped by {drift * 1000:.0f} ms during the check: is it being set?")
+    synchronized = _synchronized()
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    if synchronised is False:
-        return Finding("Clock", "warning", f"{shown}, not synchronised: start an NTP client")
-    return Finding("Clock", "ok", f"{shown}{', synchronised' if synchronised else ''}")
+    if synchronized is False:
+        return Finding("Clock", "warning", f"{shown}, not synchronized: start an NTP client")
+    return Finding("Clock", "ok", f"{shown}{', synchronized' if synchronized else ''}")
 
 
-def _synchronised() -> bool | None:
-    """As systemd says, where it runs."""
+def _synchronized() -> bool | None:
+    """As reported by systemd; None without systemd."""
     if not Path("/run/systemd/system").exists():
         return None
     return Path("/run/systemd/timesync/synchronized").exists() or None

@@ -1,4 +1,4 @@
-"""Writes a new project from the templates beside this file."""
+"""`tidegate new`: writes a project from the templates of this package."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ _FILES: Final = {
 
 
 def write_project(directory: Path) -> list[Path]:
-    """Returns the files that were written. Nothing that exists is touched."""
+    """Returns the written files. Existing files are never changed."""
     name = directory.absolute().name
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot be a project: begin with a letter, go on with letters, digits, '-' and '_'")
+        raise UsageError(
+            f"{name!r} is not a valid project name: use letters, digits, '-' and '_', and begin with a letter"
+        )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} is there already, and not empty: choose another name")
+        raise UsageError(f"{directory} exists and is not empty: choose another name")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         return [_write(directory / target, source, name) for target, source in _FILES.items()]

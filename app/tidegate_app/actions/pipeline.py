@@ -1,4 +1,4 @@
-"""What `tidegate pipeline` does: finds jobs, runs them in one Spark session, and looks how far they are."""
+"""`tidegate pipeline`: finds jobs, runs them in one Spark session, and shows their progress."""
 
 from __future__ import annotations
 
@@ -17,18 +17,27 @@ if TYPE_CHECKING:
     from tidegate_spark.jobs.contract import Job
     from tidegate_spark.jobs.runner import Progress
 
-__all__ = ("Running", "describe_jobs", "job_jars", "job_status", "jobs_of", "parse_conf", "tell", "until_told")
+__all__ = (
+    "PipelineRun",
+    "describe_jobs",
+    "job_jars",
+    "job_status",
+    "jobs_of",
+    "parse_conf",
+    "print_progress",
+    "stop_signals",
+)
 
 
 def jobs_of(target: str, names: Iterable[str] = ()) -> list[Job]:
-    """Those that are named, or all that the module holds."""
+    """The named jobs, or all jobs of the module."""
     from tidegate_spark.jobs.contract import find_jobs
     from tidegate_spark.session.spark_session import check_installed
 
     check_installed()
     found = find_jobs(load_module(target))
     if not found:
-        raise UsageError(f"{target} holds no jobs: write some with tidegate_spark.job beside the app")
+        raise UsageError(f"{target} defines no jobs: declare some with tidegate_spark.job in the app's module")
     for name in names:
         if name not in found:
             raise UnknownNameError("job", name, found)
@@ -57,7 +66,7 @@ def job_status(target: str, names: Iterable[str], flags: Mapping[str, Any]) -> l
 
 
 def job_jars(target: str, names: Iterable[str], flags: Mapping[str, Any]) -> list[str]:
-    """What Spark needs for these jobs besides its own, fetched if it is not here yet."""
+    """The jars that these jobs need besides Spark's own; missing ones are downloaded."""
     from importlib.metadata import version
 
     from tidegate_spark.session.jars import needed_jars
@@ -83,8 +92,8 @@ def parse_conf(given: Iterable[str]) -> dict[str, str]:
 
 
 @contextmanager
-def until_told(stopping: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM set the event instead of ending the process: Spark is to stop in order."""
+def stop_signals(stopping: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set the event instead of ending the process, so that Spark stops in order."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda *_: stopping.set()) for number in numbers]
     try:
@@ -94,8 +103,8 @@ def until_told(stopping: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Running:
-    """Jobs that run until they are done, or somebody says stop."""
+class PipelineRun:
+    """Runs jobs until they finish or are stopped."""
 
     def __init__(self, target: str, names: Iterable[str], flags: Mapping[str, Any]) -> None:
         self._app, self._flags = load_app(target), flags
@@ -104,11 +113,11 @@ class Running:
         self._failures: list[BaseException] = []
 
     def run(self, *, once: bool, interval: str, jars: str | None, conf: Iterable[str]) -> None:
-        """Streams side by side; what reads tables, in the order of their declaration, after them."""
+        """Run streams concurrently; then, with `once`, jobs that read only tables in the order of their declaration."""
         from tidegate_spark.session.spark_session import session
 
         settings = self._app.define().resolve(self._flags).settings
-        with until_told(self._stopping), session(
+        with stop_signals(self._stopping), session(
             f"tidegate {self._app.define().id}",
             master=settings.spark_master,
             kafka=settings.broker.startswith("kafka://"),
@@ -117,20 +126,20 @@ class Running:
             options=parse_conf(conf),
         ) as spark:  # fmt: skip
             note(f"Running {', '.join(job.name for job in self._jobs)}.")
-            self._side_by_side(spark, [job for job in self._jobs if job.streams or not once], once, interval)
+            self._run_concurrently(spark, [job for job in self._jobs if job.streams or not once], once, interval)
             for job in self._jobs:
                 if once and not job.streams and not self._failures:
                     self._one(spark, job, once, interval)
         for failure in self._failures:
             raise failure
 
-    def _side_by_side(self, spark: Any, jobs: list[Job], once: bool, interval: str) -> None:
+    def _run_concurrently(self, spark: Any, jobs: list[Job], once: bool, interval: str) -> None:
         threads = [threading.Thread(target=self._one, args=(spark, job, once, interval)) for job in jobs]
         for thread in threads:
             thread.start()
         for thread in threads:
             while thread.is_alive():
-                thread.join(0.2)  # in short waits, so that Ctrl-C is heard
+                thread.join(0.2)  # short waits, so that Ctrl-C is handled
 
     def _one(self, spark: Any, job: Job, once: bool, interval: str) -> None:
         from tidegate_spark.jobs.runner import run_job
@@ -143,7 +152,7 @@ class Running:
                 once=once,
                 interval=interval,
                 flags=self._flags,
-                progress=tell,
+                progress=print_progress,
                 stopping=self._stopping.is_set,
             )
         except BaseException as error:
@@ -151,7 +160,7 @@ class Running:
             self._stopping.set()
 
 
-def tell(progress: Progress) -> None:
+def print_progress(progress: Progress) -> None:
     rows = f"{progress.rows:,} records, " if progress.rows else ""
     until = f", watermark {progress.watermark}" if progress.watermark else ""
     note(f"{progress.job} → {progress.output}: batch {progress.batch}, {rows}{progress.seconds:.1f} s{until}")

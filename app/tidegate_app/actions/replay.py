@@ -1,13 +1,13 @@
-"""What `tidegate replay` does: one key's events once more, through the handler, from a savepoint on.
+"""`tidegate replay`: replays one key's events through the handler, from a savepoint on.
 
-1. Fetch the savepoint, and take the key's state and timers out of it.
-2. Read from the log what came for the key since then: what was on its way at the cut, then the topics from its
+1. Download the savepoint, and extract the key's state and timers.
+2. Read the key's events since then from the log: the records in flight at the cut, then the topics from the savepoint's
    positions on.
-3. Run the service alone, in memory, over a log that holds nothing but that. Nothing is written anywhere else.
+3. Run the service alone, in memory, over a log with these events only. Nothing else is written.
 
-Other keys are not there: operator state is that of the key's task at the cut, and event time is what the savepoint says
-and what this key's events tell. The clock follows the events' timestamps. What a handler does outside of the app, such
-as an HTTP call, it does again.
+Other keys are left out: operator state is that of the key's task at the cut, and event time advances by the savepoint's
+watermark and this key's events. The clock follows the events' timestamps. External side effects of the handler, such as
+HTTP calls, happen again.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from tidegate.state.layout import KEYED, MARKER, OPERATOR, TIMER, parse_keyed, p
 from tidegate.testing import AppHarness
 from tidegate_app.output import note
 
-__all__ = ("Replaying",)
+__all__ = ("Replay",)
 
 
 @dataclass(frozen=True)
 class Event:
-    """A record that came for the key."""
+    """An input record of the key."""
 
     topic: str
     where: str
@@ -80,7 +80,7 @@ class _Alone:
         return self.definition
 
 
-class Replaying:
+class Replay:
     def __init__(
         self, definition: AppDefinition, flags: Mapping[str, Any], service: Service, reader: CheckpointReader, key: str
     ) -> None:
@@ -90,7 +90,7 @@ class Replaying:
         if not self._before.tasks(service.name):
             raise UnknownNameError("service in this savepoint", service.name, self._before.services)
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- gathering ---------------------------------------------------------------------------------------------------
     async def gather(self) -> tuple[list[NewRecord], list[Event]]:
         """Steps 1 and 2: the key's part of the changelog, without its marker, and its events."""
         with tempfile.TemporaryDirectory(prefix="tidegate-replay-") as scratch:
@@ -131,7 +131,9 @@ class Replaying:
             found: list[Event] = []
             for spec in given.inputs:
                 found += [event async for event in self._read(observer, spec)]
-            for event in sorted(found, key=lambda event: event.timestamp):  # of one topic they keep their order
+            for event in sorted(
+                found, key=lambda event: event.timestamp
+            ):  # the sort is stable: events of one topic keep their order
                 yield event
 
     async def _given(self, access: LogAccess, observer: Observer) -> ServiceDefinition | None:
@@ -139,7 +141,7 @@ class Replaying:
         return next((service for service in plan.given if service.name == self._service.name), None)
 
     async def _read(self, observer: Observer, spec: InputSpec) -> AsyncIterator[Event]:
-        """What came for the key from one topic since the cut."""
+        """The key's records of one topic since the cut."""
         topic = spec.topic
         if topic.name not in await observer.topics():
             return
@@ -175,17 +177,17 @@ class Replaying:
         own, sent = f"{manifest.app}|".encode(), f"{manifest.app}|{manifest.run}|".encode()
         stamps = [value for name, value in record.headers if name == STAMP_HEADER]
         if any(stamp.startswith(own) and not stamp.startswith(sent) for stamp in stamps):
-            return False  # another run has sent it, once more
+            return False  # a duplicate from another run
         if record.value is None or spec.key is None:
             return record.key == self._key
         try:
             return encode_key(spec.key(spec.topic.decode(record.value))) == self._key
         except Exception:
-            return record.key == self._key  # it is shown, and fails as it did
+            return record.key == self._key  # a record that cannot be decoded is shown, and fails again
 
     # -- running -----------------------------------------------------------------------------------------------------
     def run(self, entries: list[NewRecord], events: list[Event], *, debug: bool) -> int:
-        """Step 3. Returns how many events were handled."""
+        """Step 3. Returns the number of handled events."""
         note(f"{self._service.name} {self._shown_key}: {count(len(events), 'event')} since {self._reader.manifest.id}")
         first = events[0].timestamp if events else self._reader.manifest.completed_ms
         done = 0
@@ -220,7 +222,7 @@ class Replaying:
         return _Alone(replace(definition, services=(mine, *others), topics=topics))
 
     def _load(self, harness: AppHarness, entries: list[NewRecord]) -> None:
-        """Let the service begin with the key's state."""
+        """Load the key's state into the service."""
         changelog = TopicPartition(f"{self._definition.id}.{self._service.name}.changelog", 0)
         (marker,) = [
             decode_marker(record.value) for record in harness.records(changelog.topic)[-1:] if record.key == MARKER
@@ -245,7 +247,7 @@ class Replaying:
         if behind > 0:
             harness.advance(milliseconds=behind)
             if (after := self._state(harness)) != before:
-                print(f"          time passes, timers fire: {after}")  # noqa: T201
+                print(f"          timers fire: {after}")  # noqa: T201
                 before = after
         moment = datetime.fromtimestamp(event.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
         print(f"{number:>8}  {event.topic} {event.where} {moment} {_json(json_bytes(event.value))}")  # noqa: T201
@@ -280,11 +282,11 @@ class Replaying:
 
     @property
     def _typed(self) -> bytes:
-        return self._key  # bytes are a key as they are
+        return self._key  # bytes encode to themselves
 
 
 def _of_key(store: Store, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of a key, of whatever state, and its timers."""
+    """The entries of a key in all states, and its timers."""
     for entry, value in store.scan(*prefix_range(KEYED)):
         if parse_keyed(entry).key == key:
             yield entry, value
@@ -313,7 +315,7 @@ def _plain(value: Any) -> str:
 
 @contextmanager
 def _debugging(service: Service, *, on: bool) -> Iterator[None]:
-    """Stop at the first line of the handler, each time it is called."""
+    """Break at the first line of the handler at each call."""
     if not on:
         yield
         return
@@ -321,7 +323,7 @@ def _debugging(service: Service, *, on: bool) -> Iterator[None]:
     debugger.reset()
     for code in _codes(service):
         debugger.set_break(code.co_filename, _first_line(code))
-    debugger.botframe = sys._getframe()  # noqa: SLF001  where "continue" goes on to
+    debugger.botframe = sys._getframe()  # noqa: SLF001  the frame at which "continue" stops tracing
     debugger.set_continue()
     sys.settrace(debugger.trace_dispatch)
     try:
@@ -337,11 +339,11 @@ def _codes(service: Service) -> list[CodeType]:
     )
     found = [function.__code__ for function in functions if hasattr(function, "__code__")]
     if not found:
-        raise TidegateError(f"the handler of {service.name!r} has no source to stop in")
+        raise TidegateError(f"the handler of {service.name!r} has no Python source to debug")
     return found
 
 
 def _first_line(code: CodeType) -> int:
-    """Of the body."""
+    """The first line of the function's body."""
     lines = sorted({line for _, line in findlinestarts(code) if line > code.co_firstlineno})
     return lines[0] if lines else code.co_firstlineno

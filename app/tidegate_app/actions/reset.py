@@ -1,4 +1,5 @@
-"""What `tidegate reset` does: says what will go, asks, and has it done by whoever owns the log."""
+"""`tidegate reset`: shows what will be deleted, asks for confirmation, and has the owner of the log perform the
+reset."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from tidegate.owner_rpc.protocol import Reset
 from tidegate.owner_rpc.reset import topics_to_empty
 from tidegate_app.output import note
 
-__all__ = ("Resetting",)
+__all__ = ("ResetCommand",)
 
 
-class Resetting:
+class ResetCommand:
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], *, outputs: bool, everything: bool) -> None:
         self._access = LogAccess(definition, flags)
         self._outputs, self._everything = outputs, everything
@@ -24,7 +25,7 @@ class Resetting:
     async def run(self, *, ask: bool) -> None:
         access = self._access
         if not access.exists:
-            note(f"There is nothing in {access.where}: the app starts anew anyway.")
+            note(f"There is no data in {access.where}; nothing to reset.")
             return
         async with access.opened() as operations:
             await access.check_reset()
@@ -36,13 +37,13 @@ class Resetting:
     async def _ask(self) -> None:
         plan = await self._access.plan()
         existing = {topic.name for topic in await (await self._access.operations()).topics()}
-        gone = topics_to_empty(plan, existing, outputs=self._outputs, everything=self._everything)
+        emptied = topics_to_empty(plan, existing, outputs=self._outputs, everything=self._everything)
         who = self._access.owner or "no worker runs"
-        note(f"Forget all state, timers and positions of {plan.app} in {self._access.where} ({who}),")
-        note(f"and empty these topics: {', '.join(sorted(gone)) or 'none'}.")
-        again = {topic.name for service in plan.services.values() for topic in service.outputs.values()} - gone
+        note(f"This deletes all state, timers and positions of {plan.app} in {self._access.where} ({who}),")
+        note(f"and empties these topics: {', '.join(sorted(emptied)) or 'none'}.")
+        again = {topic.name for service in plan.services.values() for topic in service.outputs.values()} - emptied
         if again:
             note(
-                f"These keep what they have, and get it once more: {', '.join(sorted(again))} (--outputs empties them)."
+                f"These keep their records and get them once more: {', '.join(sorted(again))} (--outputs empties them)."
             )
-        click.confirm("Go on?", abort=True, err=True)
+        click.confirm("Continue?", abort=True, err=True)

@@ -1,4 +1,4 @@
-"""What `tidegate savepoint` does."""
+"""`tidegate savepoint`: takes, lists, shows, restores, compares, exports and deletes savepoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def restore_options(partitions: Iterable[str], starts: Iterable[str], *, allow_d
 
 
 class Savepoints:
-    """Those of one app."""
+    """The savepoints of one app."""
 
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any]) -> None:
         self._definition, self._flags = definition, flags
@@ -55,10 +55,10 @@ class Savepoints:
         return CheckpointStorage(checkpoint_url(self._definition.id, self._settings), self._definition.id)
 
     def open(self, name: str) -> CheckpointReader:
-        """By a name or number in the app's storage, or by where it lies."""
+        """Open a savepoint by its name or number in the app's storage, or by its URI."""
         return open_uri(name) if "/" in name else open_checkpoint(self._storage, name)
 
-    # -- making ------------------------------------------------------------------------------------------------------
+    # -- taking and restoring ----------------------------------------------------------------------------------------
     async def create(self, name: str, *, stop: bool, timeout: float | None) -> None:
         access = LogAccess(self._definition, self._flags)
         async with access.opened():
@@ -66,13 +66,13 @@ class Savepoints:
                 try:
                     await access.checkpoint(name, stop=stop, timeout=timeout)
                 except TimeoutError:
-                    raise CheckpointFailedError(0, "no worker has answered in time") from None
+                    raise CheckpointFailedError(0, "no worker has responded in time") from None
         manifest = await asyncio.to_thread(self._storage.manifest, name)
         where = self._storage.where(self._storage.folder_of_manifest(manifest))
         flying = count(manifest.in_flight_records, "record")
         note(f"savepoint {name} is complete: {_size(manifest.size)}, {flying} in flight, in {where}")
         if stop:
-            note("The app has stopped. 'tidegate worker' goes on from here; 'tidegate savepoint restore' moves it.")
+            note("The app has stopped. Continue with 'tidegate worker', or move it with 'tidegate savepoint restore'.")
 
     async def restore(self, name: str, options: RestoreOptions, *, app_id: str | None) -> None:
         reader = await asyncio.to_thread(self.open, name)
@@ -81,17 +81,17 @@ class Savepoints:
         async with access.opened():
             with _bar("restoring") as bar:
                 restored = await access.restore(reader, options, bar.stage)
-        _tell(definition.id, reader.manifest, restored)
+        _print_restored(definition.id, reader.manifest, restored)
         if definition.id == self._definition.id:
             note("Start its workers with 'tidegate worker'.")
         else:
-            note(f"Let the code say App({definition.id!r}), and start its workers with 'tidegate worker'.")
+            note(f"Change the code to App({definition.id!r}), and start its workers with 'tidegate worker'.")
 
     def delete(self, name: str) -> None:
         self._storage.delete_savepoint(name)
         note(f"Deleted savepoint {name}.")
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- inspecting --------------------------------------------------------------------------------------------------
     def list(self, *, as_json: bool) -> None:
         storage = self._storage
         manifests = []
@@ -105,7 +105,7 @@ class Savepoints:
         if as_json:
             print_json(rows)
         elif not rows:
-            note(f"There is no savepoint in {storage.where('')}.")
+            note(f"There are no savepoints in {storage.where('')}.")
         else:
             columns = ("name", "taken", "run", "size", "in flight", "services")
             print_table(columns, [_cells(row) for row in rows], right=("run", "size", "in flight"))
@@ -200,7 +200,7 @@ class Savepoints:
 
 
 def _values(entries: list[StateEntry]) -> Any:
-    """One value, or a map's entries and a list's items by their keys."""
+    """One value, or the entries of a map and the items of a list by their keys."""
     if not entries:
         return None
     if len(entries) == 1 and not entries[0].sub:
@@ -257,19 +257,19 @@ def _states(contents: SavepointState) -> list[dict[str, Any]]:
     ]
 
 
-def _tell(app: str, manifest: Manifest, restored: RestoreResult) -> None:
+def _print_restored(app: str, manifest: Manifest, restored: RestoreResult) -> None:
     loaded = restored.loaded
-    ended = f", run {restored.before} is over" if restored.before else ""
-    note(f"Run {restored.run} of {app} begins from {manifest.id}{ended}.")
+    ended = f", and replaces run {restored.before}" if restored.before else ""
+    note(f"Run {restored.run} of {app} starts from {manifest.id}{ended}.")
     if not restored.same_log:
-        note("It was taken on another log: topics are read from where --start says.")
+        note("The savepoint is from another log: topics are read from the positions given with --start.")
     for service, was in restored.changed.items():
         note(f"{service}: {count(was, 'task')} before, {restored.parallelism[service]} now")
     for what in restored.dropped:
         note(f"Left out: {what}")
     note(
         f"Loaded {_size(loaded.bytes)} in {count(loaded.entries, 'entry').replace('entrys', 'entries')}, "
-        f"{_size(loaded.moved)} of it into other tasks; {count(loaded.in_flight, 'record')} in flight."
+        f"{_size(loaded.moved)} of it into different tasks; {count(loaded.in_flight, 'record')} in flight."
     )
 
 
@@ -311,7 +311,7 @@ class _Bar:
 
 @contextmanager
 def _bar(label: str) -> Iterator[_Bar]:
-    """On a terminal only; gone when it is done."""
+    """A progress bar, on a terminal only, that disappears at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = stderr_console()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -1,4 +1,4 @@
-"""What `tidegate send` does: lines from stdin become records, in batches, each durable before the next one leaves."""
+"""`tidegate send`: sends lines from stdin as records, in batches; each is durable before the next one is sent."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from tidegate.time.clock import SystemClock
 from tidegate_app.output import note, stderr_console
 from tidegate_app.stdin import StdinLines
 
-__all__ = ("Sending",)
+__all__ = ("SendCommand",)
 
 BATCH_RECORDS: Final = 1000
 BATCH_BYTES: Final = 256 << 10
 IDLE: Final = 0.5
-"""Without input for so many seconds, a log that no worker owns is let go, so that one may start."""
-TURN: Final = 2.0
-"""After so many seconds it is let go in any case, for a moment: a worker that waits for it takes over."""
+"""After so many seconds without input, an owned log is released, so that a worker can start."""
+OWN_SECONDS: Final = 2.0
+"""After so many seconds it is released briefly in any case, so that a waiting worker can take over."""
 
 
-class Sending:
-    """Sends what comes from stdin, in batches, each awaited."""
+class SendCommand:
+    """Sends lines from stdin in batches."""
 
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], topic: str, *, skip_bad: bool) -> None:
         if topic not in (names := {declared.name for declared in definition.topics}):
@@ -49,7 +49,7 @@ class Sending:
         self._batch: list[AppendedRecord] = []
         self._bytes = 0
         self._line = 0
-        self._began = time.monotonic()
+        self._owned_since = time.monotonic()
         self.sent = 0
         self.skipped = 0
 
@@ -65,7 +65,7 @@ class Sending:
             except TidegateError:
                 note(f"Sent {count(self.sent, 'record')} to {self._topic} before the error.")
                 raise
-        skipped = f", skipped {self.skipped:,} that are wrong" if self.skipped else ""
+        skipped = f", skipped {count(self.skipped, 'invalid line')}" if self.skipped else ""
         note(f"Sent {count(self.sent, 'record')} to {self._topic}{skipped}.")
 
     async def _maker(self, field: str | None, envelopes: bool) -> RecordBuilder:
@@ -88,15 +88,15 @@ class Sending:
                 self._line += 1
                 await self._take(maker, line)
             await self._flush()
-            await self._let_others(idle=not chunk)
+            await self._yield_ownership(idle=not chunk)
             progress.show(self.sent, lines.bytes_read)
 
-    async def _let_others(self, *, idle: bool) -> None:
-        """Own the log no longer than needed."""
-        if self._access.owns and (idle or time.monotonic() - self._began >= TURN):
+    async def _yield_ownership(self, *, idle: bool) -> None:
+        """Release an owned log regularly, so that a worker can become its owner."""
+        if self._access.owns and (idle or time.monotonic() - self._owned_since >= OWN_SECONDS):
             await self._access.release()
             await asyncio.sleep(0.1)
-            self._began = time.monotonic()
+            self._owned_since = time.monotonic()
 
     async def _take(self, maker: RecordBuilder, line: bytes) -> None:
         if not line.strip():
@@ -110,8 +110,8 @@ class Sending:
                 return
             raise UsageError(
                 f"line {self._line}: {error}\n  {_shortened(line)}\n"
-                f"Everything before it was sent, and nothing after it. Mend the line and send the rest "
-                f"(tail -n +{self._line}), or leave such lines out with --skip-bad."
+                f"The lines before it were sent, those after it were not. Fix the line and send the rest "
+                f"(tail -n +{self._line}), or skip invalid lines with --skip-bad."
             ) from error
         self._batch.append(record)
         self._bytes += len(line)
@@ -121,17 +121,17 @@ class Sending:
     def _note_bad(self, error: Exception) -> None:
         self.skipped += 1
         if self.skipped <= 10:
-            note(f"line {self._line} is skipped: {error}")
+            note(f"skipped line {self._line}: {error}")
         elif self.skipped == 11:
-            note("more lines are skipped, and counted")
+            note("further skipped lines are only counted")
 
     async def _flush(self) -> None:
-        """Send what was collected, and wait until it is durable."""
+        """Send the collected records, and wait until they are durable."""
         while self._batch:
             try:
                 await (await self._access.operations()).append(self._topic, self._batch)
             except OwnerLeftError:
-                await self._access.release()  # it stopped in order: ask whoever owns the log now
+                await self._access.release()  # the owner shut down in order: connect to the next one
                 continue
             except RefusedError as error:
                 if error.kind != "UnknownTopicError":
@@ -139,15 +139,15 @@ class Sending:
                 raise UsageError(f"{error}\nThe worker runs a different version of the code: restart it.") from error
             except (OwnerLostError, LogUnavailableError) as error:
                 raise UsageError(
-                    f"{error}.\nThe last {count(len(self._batch), 'record')}, up to line {self._line}, are in the log "
-                    f"together or not at all: look with 'tidegate tail' before sending them again."
+                    f"{error}.\nEither all or none of the last {count(len(self._batch), 'record')}, up to line "
+                    f"{self._line}, are in the log: check with 'tidegate tail' before you send them again."
                 ) from error
             self.sent += len(self._batch)
             self._batch, self._bytes = [], 0
 
 
 class _Bar:
-    """Shows how far it is, on a terminal."""
+    """A progress bar, on a terminal only."""
 
     def __init__(self, topic: str, size: int | None, progress: Progress | None) -> None:
         self._progress = progress

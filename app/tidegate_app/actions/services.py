@@ -22,7 +22,7 @@ ANY_TIMER: Final = "(any)"
 
 
 async def list_services(definition: AppDefinition, flags: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """All services as declared, with how far they have come; and the workers that run them."""
+    """All declared services with their progress, and the workers that run them."""
     report = await LogAccess(definition, flags).report()
     status = {service.name: service for service in report.services}
     rows = [_service_row(report.plan, service, status.get(service.name)) for service in report.plan.services.values()]
@@ -59,20 +59,20 @@ def _task_row(task: TaskStatus) -> dict[str, Any]:
 
 
 def _watermark(watermarks: Iterable[int]) -> int | None:
-    """The least; None: not all are known."""
+    """The lowest watermark; None: one of them is not known."""
     least = min(watermarks, default=MIN_TIME)
     return least if least > MIN_TIME else None
 
 
 def event_time(watermark: int | None) -> str:
-    """For people."""
+    """A watermark as text."""
     if watermark is None:
         return ""
     if watermark >= MAX_TIME:
-        return "at its end"
+        return "ended"
     try:
         return datetime.fromtimestamp(watermark / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError):  # time need not be of this era
+    except (OverflowError, ValueError):  # outside of the range of datetime
         return str(watermark)
 
 

@@ -1,4 +1,4 @@
-"""What `tidegate sql` does."""
+"""`tidegate sql`: runs a query once, or continuously as a streaming job."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.errors import UsageError
-from tidegate_app.actions.pipeline import tell, until_told
+from tidegate_app.actions.pipeline import print_progress, stop_signals
 from tidegate_app.app_loader import load_app
 from tidegate_app.output import note, print_table, write_lines
 
-__all__ = ("Querying",)
+__all__ = ("SqlCommand",)
 
 
-class Querying:
-    """One query, answered or followed."""
+class SqlCommand:
+    """One query."""
 
     def __init__(self, target: str, flags: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         from tidegate_spark.session.spark_session import check_installed
 
         check_installed()
         if options["stream"] != bool(options["to"]):
-            raise UsageError("--stream and --to belong together: say where the rows of a query go that does not end")
+            raise UsageError("--stream and --to belong together: a continuous query needs a target")
         self._app, self._flags, self._options = load_app(target), flags, options
 
     def run(self, query: str) -> None:
@@ -40,11 +40,11 @@ class Querying:
             jars=jars.split(",") if jars else (),
         ) as spark:
             if self._options["stream"]:
-                self._follow(spark, query)
+                self._run_continuously(spark, query)
             else:
-                self._answer(spark, query)
+                self._run_once(spark, query)
 
-    def _answer(self, spark: Any, query: str) -> None:
+    def _run_once(self, spark: Any, query: str) -> None:
         from tidegate_spark.sql import explained, register_views
 
         listing = query.strip().lower().startswith(("show", "describe"))
@@ -70,7 +70,7 @@ class Querying:
             columns, [["" if row[name] is None else str(_plain(row[name])) for name in columns] for row in rows]
         )
 
-    def _follow(self, spark: Any, query: str) -> None:
+    def _run_continuously(self, spark: Any, query: str) -> None:
         from tidegate_spark.jobs.runner import run_job
         from tidegate_spark.sql import explained, sql_job
 
@@ -86,7 +86,7 @@ class Querying:
             flags=self._flags,
         )
         note(f"Running {job.name}: {', '.join(given.name for given in job.inputs)} to {self._options['to']}.")
-        with until_told(stopping):
+        with stop_signals(stopping):
             explained(
                 lambda: run_job(
                     spark,
@@ -94,7 +94,7 @@ class Querying:
                     job,
                     once=self._options["once"],
                     flags=self._flags,
-                    progress=tell,
+                    progress=print_progress,
                     stopping=stopping.is_set,
                 )
             )
@@ -105,7 +105,7 @@ def _cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: bytes as text if they are that."""
+    """A value as JSON types; bytes as text."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode(errors="replace")
     if isinstance(value, dict):

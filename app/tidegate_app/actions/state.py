@@ -1,4 +1,4 @@
-"""What `tidegate state` does: committed state as JSON, through the worker, or from the stores while none runs."""
+"""`tidegate state`: committed state as JSON, from the running worker, or from restored stores while none runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tidegate.query.pages import Page, PageEntry
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.layout import unpack_due
 
-__all__ = ("Looking",)
+__all__ = ("StateCommand",)
 
 PAGE: Final = 500
 _DOMAIN_NAMES: Final = {number: name for name, number in DOMAINS.items()}
 
 
-class Looking:
-    """At the state of one service."""
+class StateCommand:
+    """Queries the state of one service."""
 
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], service: str) -> None:
         services = {known.name: known for known in definition.services}
@@ -40,21 +40,21 @@ class Looking:
         return known[state]
 
     async def get(self, state: str, key: str | None) -> tuple[bool, Any]:
-        """Whether there is a value for the key, and the value."""
+        """Whether the key has a value, and the value."""
         declaration = self.declaration(state)
         if declaration.kind == "operator":
             if key is not None:
                 raise UsageError(f"state {state!r} is an operator state: it belongs to tasks, so leave out the key")
             return True, [line async for line in self._items(declaration)]
         if key is None:
-            raise UsageError(f"which key? 'tidegate state list' shows all keys of {state!r}")
+            raise UsageError(f"state {state!r} needs a key; 'tidegate state list' shows all keys")
         raw = parse_key(key, self._service.key_type)
         async for _, value in self._values(declaration, Entries(self._service.name, state, key=raw, limit=PAGE)):
             return True, value
         return False, None
 
     async def list(self, state: str, prefix: str) -> AsyncIterator[dict[str, Any]]:
-        """All keys that begin with this, in their order, with their values."""
+        """All keys that begin with `prefix`, in order, with their values."""
         declaration = self.declaration(state)
         if declaration.kind == "operator":
             async for line in self._items(declaration):
@@ -74,7 +74,7 @@ class Looking:
 
     # -- parts -------------------------------------------------------------------------------------------------------
     async def _values(self, declaration: StateDeclaration, request: Entries) -> AsyncIterator[tuple[bytes, Any]]:
-        """Per key, its value: the entries of one key come one after the other, though perhaps in several pages."""
+        """The value per key. The entries of a key are adjacent, but may span several pages."""
         values = StateValues(declaration)
         collected: list[PageEntry] = []
         async for entry in self._entries(request, lambda operations: operations.entries(request)):

@@ -1,4 +1,4 @@
-"""What `tidegate tail` does: follows a topic from beside its owner, and prints what was committed."""
+"""`tidegate tail`: follows a topic with an observer of the log, and prints its committed records."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tidegate.logs.observer import Observer
 from tidegate.query.json_values import json_bytes, json_key
 from tidegate_app.output import note, write_lines
 
-__all__ = ("Tail", "Tailing", "record_line")
+__all__ = ("TailCommand", "TailOptions", "record_line")
 
 WAIT: Final = 1.0
-"""Seconds between looks at whether anybody still reads what is printed."""
+"""Seconds between checks whether stdout is still open."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tail:
-    """What to print."""
+class TailOptions:
+    """Which records to print."""
 
     topic: str
     from_beginning: bool = False
@@ -38,8 +38,8 @@ class Tail:
     until_end: bool = False
 
 
-class Tailing:
-    def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], tail: Tail) -> None:
+class TailCommand:
+    def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], tail: TailOptions) -> None:
         self._access = LogAccess(definition, flags)
         letters = (dead_letter_topic(definition.id, service) for service in definition.services)
         topics = (*definition.topics, *(topic for topic in letters if topic is not None))
@@ -53,12 +53,12 @@ class Tailing:
             return
         try:
             while self._left != 0 and await self._follow(observer):
-                note(f"{self._tail.topic} was emptied; going on with what comes now.")
+                note(f"{self._tail.topic} was emptied; continuing with new records.")
         finally:
             await observer.stop()
 
     async def _start(self, observer: Observer) -> bool:
-        """Wait for the log to be there. False: it is not, and nobody wants to wait."""
+        """Wait for the log to exist. False: it does not exist, and --until-end does not wait."""
         waited = False
         while True:
             try:
@@ -72,14 +72,14 @@ class Tailing:
                 raise UnknownTopicError(self._tail.topic, self._declared)
             if self._tail.until_end:
                 return False
-            self._from_beginning = True  # whatever comes is new, also what comes between two looks
+            self._from_beginning = True  # all records of a log that is created now are new
             if not waited:
-                note(f"There is nothing in {self._access.where} yet; waiting for a worker or a 'tidegate send'.")
+                note(f"There is no log in {self._access.where} yet; waiting for a worker or a 'tidegate send'.")
             waited = True
             await asyncio.sleep(0.2)
 
     async def _follow(self, observer: Observer) -> bool:
-        """Print until there is enough. True: the topic is another one now, and must be followed anew."""
+        """Print until --count or --until-end is reached. True: the topic was recreated and must be followed again."""
         positions = await self._positions(observer)
         if positions is None:
             return False
@@ -93,7 +93,7 @@ class Tailing:
                 if observer.identity(self._tail.topic) != identity:
                     return True
                 self._print(batches)
-                if not batches and _nobody_reads():
+                if not batches and _stdout_is_closed():
                     return False
         except (OffsetOutOfRangeError, UnknownTopicError):
             return True
@@ -102,14 +102,14 @@ class Tailing:
         return False
 
     async def _positions(self, observer: Observer) -> dict[TopicPartition, int] | None:
-        """From where to read; None: the topic is not there, and nobody wants to wait for it."""
+        """The start positions; None: the topic does not exist, and --until-end does not wait."""
         waited = False
         while (spec := (await observer.topics()).get(self._tail.topic)) is None:
             if self._tail.topic not in self._declared:
                 raise UnknownTopicError(self._tail.topic, {*self._declared, *await observer.topics()})
             if self._tail.until_end:
                 return None
-            self._from_beginning = True  # whatever comes is new
+            self._from_beginning = True  # all records of a topic that is created now are new
             if not waited:
                 note(f"There is no topic {self._tail.topic} yet; waiting for it.")
             waited = True
@@ -117,13 +117,15 @@ class Tailing:
             await observer.refresh()
         sources = self._sources(spec.partitions)
         find = observer.start_offsets if self._from_beginning else observer.end_offsets
-        self._from_beginning = True  # should the topic be emptied, all that comes then is new
+        self._from_beginning = True  # if the topic is emptied, all its later records are new
         return dict(await find(sources))
 
     def _sources(self, partitions: int) -> list[TopicPartition]:
         wanted = self._tail.partition
         if wanted is not None and not 0 <= wanted < partitions:
-            raise UsageError(f"{self._tail.topic} has {partitions} partitions, 0 to {partitions - 1}; not {wanted}")
+            raise UsageError(
+                f"{self._tail.topic} has {partitions} partitions, 0 to {partitions - 1}: there is no partition {wanted}"
+            )
         numbers = range(partitions) if wanted is None else (wanted,)
         return [TopicPartition(self._tail.topic, number) for number in numbers]
 
@@ -149,7 +151,7 @@ def record_line(record: LogRecord, partition: int, key_type: Any = str) -> dict[
 
 
 def _headers(record: LogRecord) -> dict[str, Any]:
-    """By name; several of one name as a list. What Tidegate notes for itself is left out."""
+    """The headers by name; several of one name as a list. Internal headers are left out."""
     found: dict[str, Any] = {}
     for name, raw in record.headers:
         if name in (STAMP_HEADER, ORIGIN_HEADER):
@@ -177,8 +179,8 @@ def _reached(reader: Reader, ends: Mapping[TopicPartition, int] | None) -> bool:
     return ends is not None and all(reader.position(source) >= end for source, end in ends.items())
 
 
-def _nobody_reads() -> bool:
-    """Whether stdout is a pipe whose other end is closed: the next write would fail, but may be far away."""
+def _stdout_is_closed() -> bool:
+    """Whether stdout is a pipe whose reader has closed it. A write would fail, but the next one may be far away."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

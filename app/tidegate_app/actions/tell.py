@@ -1,4 +1,4 @@
-"""What `tidegate tell` and `tidegate ask` do: one message, from the command line to an actor."""
+"""`tidegate tell` and `tidegate ask`: send one message to an actor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidegate.functions.messages import MessageDefinition, Outgoing, Posted
 from tidegate.host.app_definition import AppDefinition
 from tidegate.query.json_values import parse_key
 
-__all__ = ("Messaging",)
+__all__ = ("ActorCommand",)
 
 
-class Messaging:
-    """To one actor of one service."""
+class ActorCommand:
+    """Sends messages to one actor of a service."""
 
     def __init__(self, definition: AppDefinition, flags: Mapping[str, Any], service: str, key: str) -> None:
         services = {known.name: known for known in definition.services}
@@ -25,11 +25,11 @@ class Messaging:
         self._key = parse_key(key, self._service.key_type)
 
     def read(self, content: str, message: str | None) -> tuple[MessageDefinition, Any]:
-        """The message that JSON stands for; which type it is need not be said where there is but one."""
+        """Decode a message from JSON. Its type is optional if the service handles only one."""
         known = self._service.messages
         if message is None and len(known) > 1:
             names = ", ".join(known)
-            raise UsageError(f"which message? Service {self._service.name!r} takes: {names}. Say --message NAME.")
+            raise UsageError(f"service {self._service.name!r} handles: {names}. Choose one with --message NAME.")
         if not known:
             name = self._service.name
             raise UsageError(f"service {name!r} handles no messages: @{name}.on(MessageType) adds a handler")
@@ -40,13 +40,13 @@ class Messaging:
 
     async def tell(self, content: str, message: str | None, idempotency_key: str | None) -> Posted:
         _, value = self.read(content, message)
-        async with connect_actors(self._definition, self._flags) as post:
-            return await post.tell(Outgoing(self._service.name, self._key, value, idempotency_key))
+        async with connect_actors(self._definition, self._flags) as actors:
+            return await actors.tell(Outgoing(self._service.name, self._key, value, idempotency_key))
 
     async def ask(self, content: str, message: str | None, idempotency_key: str | None, timeout: float) -> str:
         """The reply, as JSON."""
         definition, value = self.read(content, message)
-        async with connect_actors(self._definition, self._flags) as post:
+        async with connect_actors(self._definition, self._flags) as actors:
             outgoing = Outgoing(self._service.name, self._key, value, idempotency_key)
-            answered = await post.ask(outgoing, timeout=timeout)
+            answered = await actors.ask(outgoing, timeout=timeout)
         return "null" if answered.value is None else definition.reply.encode(answered.value).decode()

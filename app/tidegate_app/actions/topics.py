@@ -21,7 +21,7 @@ COUNTED: Final = 100_000
 
 
 async def list_topics(definition: AppDefinition, flags: Mapping[str, Any], *, internal: bool) -> list[dict[str, Any]]:
-    """All topics of the app, and with `internal` those that Tidegate made for itself."""
+    """All topics of the app; with `internal`, internal ones, too."""
     access = LogAccess(definition, flags)
     async with access.observed() as observer:
         plan, existing = await access.load_plan(observer)
@@ -38,12 +38,12 @@ async def list_topics(definition: AppDefinition, flags: Mapping[str, Any], *, in
 
 
 async def _count(observer: Observer, topic: TopicStatus) -> tuple[int, bool]:
-    """How many records there are. Transactions, compaction and retention leave gaps between offsets, so only a look
-    at the records tells; if they are many, the offsets must do: there are at most so many."""
+    """The number of records, and whether it is exact. Transactions, compaction and retention leave gaps between
+    offsets, so records are counted one by one; for a large topic the offsets give an upper bound."""
     spans = {TopicPartition(topic.name, number): end for number, end in enumerate(topic.ends)}
-    most = sum(topic.ends) - sum(topic.starts)
-    if most > COUNTED:
-        return most, False
+    bound = sum(topic.ends) - sum(topic.starts)
+    if bound > COUNTED:
+        return bound, False
     reader = observer.reader()
     reader.assign({source: topic.starts[source.partition] for source in spans})
     records = 0
@@ -97,4 +97,4 @@ def _kept(compact: bool, retention_ms: int | None, retention_bytes: int | None) 
         limits.append(span(retention_ms))
     if retention_bytes is not None:
         limits.append(f"{retention_bytes:,} bytes per partition")
-    return " or ".join(limits) or "for ever"
+    return " or ".join(limits) or "forever"

@@ -1,1 +1,1 @@
-"""One module for each command, with a `command`."""
+"""One module per command: its options and help text, in a click command called `command`."""

@@ -16,8 +16,8 @@ __all__ = ("command",)
 @click.argument("service")
 @click.argument("key")
 @click.argument("content", metavar="JSON", default="{}")
-@click.option("--message", metavar="NAME", help="Which of its messages this is, if the service takes several.")
-@click.option("--idempotency-key", metavar="TEXT", help="Under the same one, it is handled once, and answered alike.")
+@click.option("--message", metavar="NAME", help="The type of the message, if the service handles several.")
+@click.option("--idempotency-key", metavar="TEXT", help="Messages with the same key are handled once.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, metavar="N",
               help="Seconds to wait for the reply.")  # fmt: skip
 @setting_flags("broker", "data")
@@ -31,17 +31,17 @@ def command(
     timeout: float,
     **options: Any,
 ) -> None:
-    """Ask the actor KEY of a SERVICE, and print its reply as JSON.
+    """Send a message to the actor KEY of a SERVICE, and print its reply as JSON.
 
-    The reply comes when what the message did is committed; for that a worker must run.
+    The reply is sent once the message's effects are committed, so a worker must run.
 
     \b
     tidegate ask bank.py account ann '{"amount": 3}' --message Withdraw
     """
     import asyncio
 
-    from tidegate_app.actions.tell import Messaging
+    from tidegate_app.actions.tell import ActorCommand
     from tidegate_app.app_loader import load_app
 
-    asking = Messaging(load_app(app).define(), take_flags(options), service, key)
+    asking = ActorCommand(load_app(app).define(), take_flags(options), service, key)
     click.echo(asyncio.run(asking.ask(content, message, idempotency_key, timeout)))

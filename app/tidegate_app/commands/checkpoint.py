@@ -13,10 +13,9 @@ __all__ = ("command",)
 
 @click.group("checkpoint")
 def command() -> None:
-    """Look at the checkpoints of an app, or take one now.
+    """List the checkpoints of an app, or take one now.
 
-    Workers take them by themselves every checkpoint_interval seconds. One that is to stay, under a name, is a
-    savepoint.
+    Workers take a checkpoint every checkpoint_interval seconds. For a named one that is kept, take a savepoint.
     """
 
 
@@ -25,7 +24,7 @@ def command() -> None:
 @json_option
 @setting_flags("broker", "data", "checkpoint_storage")
 def list_(app: str, as_json: bool, **options: Any) -> None:
-    """List the complete checkpoints of an APP, the newest first.
+    """List the complete checkpoints of an APP, newest first.
 
     \b
     tidegate checkpoint list hello.py
@@ -41,23 +40,25 @@ def list_(app: str, as_json: bool, **options: Any) -> None:
         return
     print_table(SHOWN, [row(checkpoint) for checkpoint in found], right=SHOWN[2:])
     if not found:
-        note(f"There are none in {where}: 'tidegate checkpoint trigger' takes one.")
+        note(f"There are no checkpoints in {where}; 'tidegate checkpoint trigger' takes one.")
 
 
 @command.command()
 @app_argument
 @json_option
-@click.option("--timeout", type=float, metavar="SECONDS", help="How long to wait; twice the checkpoint_timeout.")
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", help="How long to wait; default: twice the checkpoint_timeout."
+)
 @setting_flags("broker", "data", "checkpoint_storage")
 def trigger(app: str, as_json: bool, timeout: float | None, **options: Any) -> None:
-    """Have the workers of an APP take a checkpoint now, and wait until it is complete. They go on meanwhile.
+    """Trigger a checkpoint of an APP, and wait until it is complete. Processing continues meanwhile.
 
     \b
     tidegate checkpoint trigger hello.py
     """
     import asyncio
 
-    from tidegate_app.actions.checkpoint import take_checkpoint, told
+    from tidegate_app.actions.checkpoint import completion_text, take_checkpoint
     from tidegate_app.app_loader import load_app
     from tidegate_app.output import note, print_json
 
@@ -65,4 +66,4 @@ def trigger(app: str, as_json: bool, timeout: float | None, **options: Any) -> N
     if as_json:
         print_json(found)
     else:
-        note(told(found))
+        note(completion_text(found))

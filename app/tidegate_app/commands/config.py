@@ -18,10 +18,10 @@ _HIDDEN = "(hidden)"
 @all_setting_flags
 @json_option
 def command(app: str | None, as_json: bool, **options: Any) -> None:
-    """Show every setting, its value, and where that comes from.
+    """Show every setting, its value and its source.
 
-    A flag wins over the environment, which wins over App(...), which wins over the default. Without an APP, what its
-    code says is left out.
+    A flag takes precedence over the environment, the environment over App(...), and that over the default. Without an
+    APP, the settings in code are left out.
 
     \b
     tidegate config hello.py

@@ -16,9 +16,9 @@ __all__ = ("command",)
 @json_option
 @setting_flags("broker", "data", "api", "api_tokens_file")
 def command(app: str | None, as_json: bool, **options: Any) -> int:
-    """Check that this machine has what an APP needs: Python, Java, disk, broker, ports, clock.
+    """Check that this machine meets the requirements of an APP: Python, Java, disk, broker, ports, clock.
 
-    Without an APP it checks the defaults, and the environment's settings. Ends with 1 if something is wrong.
+    Without an APP it checks the defaults and the environment's settings. Exits with 1 if it finds an error.
 
     \b
     tidegate doctor

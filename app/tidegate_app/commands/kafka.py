@@ -49,15 +49,15 @@ def command() -> None:
     "--port",
     metavar="N",
     type=click.IntRange(1, 65535),
-    help=f"Where it listens. [as the last time in this directory, at first {PORT}]",
+    help=f"The port. [the previous one of this directory, initially {PORT}]",
 )
 @data_option
 @debug_option
 def start(port: int | None, data: Path | None) -> None:
-    """Start a broker in the background, and return when it answers.
+    """Start a broker in the background, and return when it responds.
 
-    Prints its URL, as --broker takes it; the same if it is running already. It runs until 'tidegate kafka stop', and
-    keeps its topics in its directory for the next start.
+    Prints its URL, the value of --broker, also if it is running already. It runs until 'tidegate kafka stop', and keeps
+    its topics in its directory for the next start.
     """
     from tidegate_app.kafka.jars import KAFKA_VERSION, jars_directory
     from tidegate_app.output import note, stderr_console
@@ -76,7 +76,7 @@ def start(port: int | None, data: Path | None) -> None:
 @data_option
 @debug_option
 def stop(data: Path | None) -> None:
-    """Stop the broker in order, and by force after half a minute. Its topics stay."""
+    """Stop the broker in order, and kill it after half a minute. Its topics are kept."""
     from tidegate_app.output import note, stderr_console
 
     broker = _broker(data)
@@ -90,7 +90,7 @@ def stop(data: Path | None) -> None:
 @json_option
 @debug_option
 def status(data: Path | None, as_json: bool) -> int:
-    """Say whether the broker runs; exit with 0 if it answers, with 1 if not."""
+    """Show whether the broker runs. Exits with 0 if it responds, else with 1."""
     from tidegate_app.output import note, print_json
 
     broker = _broker(data)
@@ -101,7 +101,7 @@ def status(data: Path | None, as_json: bool) -> int:
     elif pid is None:
         note(f"Kafka is not running: data {broker.data}. Start it: tidegate kafka start")
     else:
-        note(f"Kafka {'is running' if answers else 'does not answer'}: {_described(broker)}.")
+        note(f"Kafka {'is running' if answers else 'does not respond'}: {_described(broker)}.")
         click.echo(broker.url)
     return 0 if answers else 1
 

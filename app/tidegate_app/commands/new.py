@@ -15,7 +15,7 @@ __all__ = ("command",)
 @click.argument("name", type=click.Path(path_type=Path), metavar="NAME")
 @debug_option
 def command(name: Path) -> None:
-    """Start a project in a new directory NAME: an app that runs, some input, a test, and a README that shows around.
+    """Create a project in a new directory NAME: a runnable app, some input, a test, and a README with the next steps.
 
     \b
     tidegate new hello
@@ -25,4 +25,4 @@ def command(name: Path) -> None:
 
     for path in write_project(name):
         click.echo(f"  {path}")
-    click.echo(f"\nNext: cd {name} && tidegate worker app.py; README.md shows what to try beside it.")
+    click.echo(f"\nNext: cd {name} && tidegate worker app.py; README.md shows what to try next.")

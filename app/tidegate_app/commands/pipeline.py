@@ -15,8 +15,8 @@ __all__ = ("command",)
 def command() -> None:
     """Run Spark jobs: from an app's topics to tables, exactly once, and back.
 
-    An APP is named as for other commands; its jobs are those that the same module holds. Needs the extra spark
-    (pip install 'tidegate[spark]') and Java 17 or newer.
+    The jobs of an APP are those in its module. Needs the extra spark (pip install 'tidegate[spark]') and Java 17 or
+    newer.
 
     \b
     tidegate pipeline list examples.tinder_match.pipeline
@@ -29,7 +29,7 @@ def command() -> None:
 @json_option
 @setting_flags("broker", "data", "tables")
 def list_(app: str, as_json: bool, **options: Any) -> None:
-    """List the jobs beside an APP: what they read and what they write."""
+    """List the jobs of an APP: what they read and what they write."""
     from tidegate_app.actions.pipeline import describe_jobs
     from tidegate_app.output import print_json, print_table
 
@@ -46,11 +46,11 @@ def list_(app: str, as_json: bool, **options: Any) -> None:
 @command.command("run")
 @app_argument
 @click.argument("jobs", nargs=-1, metavar="[JOB]...")
-@click.option("--once", is_flag=True, help="Exit when all that is there now is done.")
-@click.option("--interval", default="5 seconds", show_default=True, metavar="TIME", help="Between two micro-batches.")
+@click.option("--once", is_flag=True, help="Exit when the current input is processed.")
+@click.option("--interval", default="5 seconds", show_default=True, metavar="TIME", help="Time between micro-batches.")
 @click.option("--master", metavar="URL", help="The same as --spark-master.")
-@click.option("--jars", metavar="A.jar,B.jar", help="Instead of the connector that is fetched for the installed Spark.")
-@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark. Can be given often.")
+@click.option("--jars", metavar="A.jar,B.jar", help="Use these jars instead of downloading the connector.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; can be repeated.")
 @setting_flags("broker", "data", "tables", "spark_master")
 def run(
     app: str,
@@ -62,20 +62,20 @@ def run(
     conf: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Run JOBs, or all, one Spark session for them together; they go on where they were. Ctrl-C ends them in order.
+    """Run JOBs, by default all, in one Spark session, from their last progress. Ctrl-C stops them in order.
 
-    Those that read topics run side by side; those that read tables only are done after them, or between.
+    Jobs that read topics run concurrently; with --once, jobs that read only tables run after them.
 
     \b
     tidegate pipeline run shop.py totals --once
     tidegate pipeline run shop.py --master 'local[2]' --conf spark.driver.memory=2g
     """
-    from tidegate_app.actions.pipeline import Running
+    from tidegate_app.actions.pipeline import PipelineRun
 
     flags = take_flags(options)
     if master is not None:
         flags["spark_master"] = master
-    Running(app, jobs, flags).run(once=once, interval=interval, jars=jars, conf=conf)
+    PipelineRun(app, jobs, flags).run(once=once, interval=interval, jars=jars, conf=conf)
 
 
 @command.command("status")
@@ -84,7 +84,7 @@ def run(
 @json_option
 @setting_flags("broker", "data", "tables")
 def status(app: str, jobs: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Show how far JOBs have come: batches, records that are not read yet, bad records. Needs no Spark session."""
+    """Show the progress of JOBs: batches, lag, bad records. Needs no Spark session."""
     from tidegate_app.actions.pipeline import job_status
     from tidegate_app.output import print_json, print_table
 
@@ -105,8 +105,7 @@ def status(app: str, jobs: tuple[str, ...], as_json: bool, **options: Any) -> No
 @click.argument("jobs", nargs=-1, metavar="[JOB]...")
 @setting_flags("broker", "data")
 def jars(app: str, jobs: tuple[str, ...], **options: Any) -> None:
-    """Print the jars that JOBs need besides Spark's own, as spark-submit takes them; those that are not here yet are
-    fetched.
+    """Print the jars that JOBs need besides Spark's own, in spark-submit's format; missing jars are downloaded.
 
     \b
     spark-submit --jars "$(tidegate pipeline jars shop.py --broker kafka://HOST:9092)" submit.py

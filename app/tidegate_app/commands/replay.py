@@ -15,15 +15,17 @@ __all__ = ("command",)
 @app_argument
 @click.argument("service")
 @click.argument("key")
-@click.option("--from", "savepoint", required=True, metavar="NAME|URI", help="The savepoint or checkpoint to go from.")
+@click.option(
+    "--from", "savepoint", required=True, metavar="NAME|URI", help="The savepoint or checkpoint to start from."
+)
 @click.option("--pdb", "debug", is_flag=True, help="Stop in Python's debugger, inside the handler, at each event.")
 @setting_flags("broker", "data", "checkpoint_storage")
 def command(app: str, service: str, key: str, savepoint: str, debug: bool, **options: Any) -> None:
-    """Run the events of one KEY through the handler of a SERVICE once more, from a savepoint on.
+    """Replay the events of one KEY through the handler of a SERVICE, from a savepoint on.
 
-    Prints each event with the key's state before and after it, and what was emitted. It happens in memory, beside the
-    workers, and nothing is written anywhere; but what a handler does outside of the app, it does again. Other keys are
-    not there: event time is what the savepoint says and what this key's events tell.
+    Prints each event with the key's state before and after it, and the emitted values. It runs in memory, beside the
+    workers, and writes nothing to the log; but a handler's external side effects happen again. Other keys are left out:
+    event time advances by the savepoint and this key's events only.
 
     \b
     tidegate replay hello.py greeter ann --from monday
@@ -32,7 +34,7 @@ def command(app: str, service: str, key: str, savepoint: str, debug: bool, **opt
     import asyncio
 
     from tidegate.errors import UnknownNameError
-    from tidegate_app.actions.replay import Replaying
+    from tidegate_app.actions.replay import Replay
     from tidegate_app.actions.savepoint import Savepoints
     from tidegate_app.app_loader import load_app
 
@@ -41,6 +43,6 @@ def command(app: str, service: str, key: str, savepoint: str, debug: bool, **opt
         raise UnknownNameError("service", service, loaded.services)
     definition = loaded.define()
     reader = Savepoints(definition, flags).open(savepoint)
-    replaying = Replaying(definition, flags, loaded.services[service], reader, key)
+    replaying = Replay(definition, flags, loaded.services[service], reader, key)
     entries, events = asyncio.run(replaying.gather())
     replaying.run(entries, events, debug=debug)

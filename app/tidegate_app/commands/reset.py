@@ -14,15 +14,15 @@ __all__ = ("command",)
 @click.command("reset")
 @app_argument
 @click.option("--outputs", is_flag=True, help="Also empty the topics that services write, dead letters included.")
-@click.option("--all", "everything", is_flag=True, help="Also empty the input topics: nothing is left.")
+@click.option("--all", "everything", is_flag=True, help="Also empty the input topics: all data is deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @setting_flags("broker", "data")
 def command(app: str, outputs: bool, everything: bool, yes: bool, **options: Any) -> None:
-    """Forget the state, timers and positions of all services of an APP, and start anew from its input topics.
+    """Delete the state, timers and positions of all services of an APP, and reprocess its input topics.
 
-    Topics between services are emptied, too, since they fill again. Topics that are only written keep what they have,
-    and get it once more, unless --outputs is given. The worker that owns an embedded log does this and goes on; on a
-    broker, stop the workers first.
+    Topics between services are emptied, too, since they are written again. Output topics keep their records and get
+    them once more, unless --outputs is given. With the embedded log, the running worker performs the reset and
+    continues; with a broker, stop the workers first.
 
     \b
     tidegate reset hello.py
@@ -30,8 +30,8 @@ def command(app: str, outputs: bool, everything: bool, yes: bool, **options: Any
     """
     import asyncio
 
-    from tidegate_app.actions.reset import Resetting
+    from tidegate_app.actions.reset import ResetCommand
     from tidegate_app.app_loader import load_app
 
-    resetting = Resetting(load_app(app).define(), take_flags(options), outputs=outputs, everything=everything)
+    resetting = ResetCommand(load_app(app).define(), take_flags(options), outputs=outputs, everything=everything)
     asyncio.run(resetting.run(ask=not yes))

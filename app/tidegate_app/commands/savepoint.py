@@ -16,22 +16,22 @@ _name = click.argument("name", metavar="NAME|URI")
 
 @click.group("savepoint")
 def command() -> None:
-    """Take savepoints of an APP, look into them, and start a new run from one.
+    """Take and inspect savepoints of an APP, and start a new run from one.
 
-    A savepoint is a consistent cut through all services: state, timers, positions, and what was on its way between
-    them. It stays until somebody deletes it. A NAME lies in the app's checkpoint storage; a URI is a folder anywhere:
-    a path with a slash, file://..., s3://.... A number is one of the periodic checkpoints.
+    A savepoint is a consistent cut through all services: state, timers, positions, and records in flight between them.
+    It is kept until it is deleted. A NAME is in the app's checkpoint storage; a URI is a folder anywhere: a path with a
+    slash, file://..., s3://.... A number is a periodic checkpoint.
     """
 
 
 @command.command("create")
 @app_argument
 @click.argument("name")
-@click.option("--stop", is_flag=True, help="Let handlers end, take it, and stop the workers: nothing comes after it.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Give up after so long.")
+@click.option("--stop", is_flag=True, help="Let handlers end, take the savepoint, and stop the workers at it.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="The timeout in seconds.")
 @setting_flags(*_SETTINGS)
 def create(app: str, name: str, stop: bool, timeout: float | None, **options: Any) -> None:
-    """Take a savepoint of a running APP, under a NAME.
+    """Take a savepoint of a running APP with a NAME.
 
     \b
     tidegate savepoint create hello.py before-the-upgrade
@@ -51,7 +51,7 @@ def create(app: str, name: str, stop: bool, timeout: float | None, **options: An
 @json_option
 @setting_flags(*_SETTINGS)
 def list_(app: str, as_json: bool, **options: Any) -> None:
-    """List the savepoints of an APP, the newest first.
+    """List the savepoints of an APP, newest first.
 
     \b
     tidegate savepoint list hello.py
@@ -68,7 +68,7 @@ def list_(app: str, as_json: bool, **options: Any) -> None:
 @json_option
 @setting_flags(*_SETTINGS)
 def show(app: str, name: str, as_json: bool, **options: Any) -> None:
-    """Show what a savepoint holds: services and their tasks, states, positions, sizes.
+    """Show the contents of a savepoint: services and their tasks, states, positions, sizes.
 
     \b
     tidegate savepoint show hello.py before-the-upgrade
@@ -88,16 +88,16 @@ def show(app: str, name: str, as_json: bool, **options: Any) -> None:
     "--partitions",
     multiple=True,
     metavar="N|SERVICE=N",
-    help="How many tasks services get, all of them or one; topics stay as they are. Else as many as they had.",
+    help="The number of tasks, of all services or of one; topics are not changed. Default: as in the savepoint.",
 )
-@click.option("--as", "app_id", metavar="ID", help="Go on under this app id; the old app stays as it is.")
+@click.option("--as", "app_id", metavar="ID", help="Restore as an app with this id; the original app is not changed.")
 @click.option(
     "--start",
     multiple=True,
     metavar="TOPIC=WHERE",
-    help="Where to read a topic from: earliest, latest, or a time. On another log each outside topic needs one.",
+    help="Where to read a topic from: earliest, latest, or a time. Required for each input topic on another log.",
 )
-@click.option("--allow-dropped", is_flag=True, help="Leave out services and states that the code has no more.")
+@click.option("--allow-dropped", is_flag=True, help="Leave out services and states that the code no longer declares.")
 @setting_flags(*_SETTINGS)
 def restore(
     app: str,
@@ -108,10 +108,10 @@ def restore(
     allow_dropped: bool,
     **options: Any,
 ) -> None:
-    """Start a new run of an APP from a savepoint. The next worker goes on exactly where that was taken.
+    """Start a new run of an APP from a savepoint. The next worker continues exactly at its cut.
 
     No worker may run. The savepoint may come from another machine, log, app id, or parallelism; its state must fit the
-    code, or have migrations. The topics of the run before stay until the next restore.
+    code, or have migrations. The previous run's topics are kept until the next restore.
 
     \b
     tidegate savepoint restore hello.py before-the-upgrade
@@ -170,17 +170,17 @@ def diff(app: str, one: str, other: str, keys: bool, as_json: bool, **options: A
 @command.command("export")
 @app_argument
 @_name
-@click.option("--to", "target", required=True, metavar="DIR", help="Where to write the files.")
+@click.option("--to", "target", required=True, metavar="DIR", help="The directory for the files.")
 @click.option("--format", "format_", type=click.Choice(["parquet", "jsonl"]), default="parquet", show_default=True)
-@click.option("--service", metavar="NAME", help="Only the states of this one.")
+@click.option("--service", metavar="NAME", help="Only the states of this service.")
 @click.option("--state", metavar="NAME", help="Only states of this name.")
 @setting_flags(*_SETTINGS)
 def export(
     app: str, name: str, target: str, format_: Any, service: str | None, state: str | None, **options: Any
 ) -> None:
-    """Write the state in a savepoint to Parquet files or JSON lines, a file for each state.
+    """Write the state in a savepoint to Parquet files or JSON lines, one file per state.
 
-    Columns: key, subkey (of a map's entry or a list's item), value (typed as the state is), expires.
+    Columns: key, subkey (of a map's entry or a list's item), value (of the state's type), expires.
 
     \b
     tidegate savepoint export hello.py monday --to out

@@ -22,13 +22,13 @@ __all__ = ("command",)
     help='Lines are records: {"value": ..., "key": ..., "timestamp": ..., "headers": {...}}, as tail prints them; '
     "the value null is a tombstone.",
 )
-@click.option("--skip-bad", is_flag=True, help="Leave out lines that are wrong, count them, and go on.")
+@click.option("--skip-bad", is_flag=True, help="Skip and count invalid lines.")
 @setting_flags("broker", "data")
 def command(app: str, topic: str, field: str | None, envelopes: bool, skip_bad: bool, **options: Any) -> None:
     """Send JSON lines from stdin to a TOPIC of an APP.
 
-    Each line is a value, checked against the topic's type and keyed by the topic's own function. At a line that is
-    wrong it stops, having sent everything before it. Works beside a running worker and without one.
+    Each line is a value, validated against the topic's type and keyed by the topic's key function. An invalid line ends
+    the command after the lines before it are sent. Works beside a running worker and without one.
 
     \b
     echo '{"name": "ann"}' | tidegate send hello.py greetings
@@ -37,8 +37,8 @@ def command(app: str, topic: str, field: str | None, envelopes: bool, skip_bad: 
     """
     import asyncio
 
-    from tidegate_app.actions.send import Sending
+    from tidegate_app.actions.send import SendCommand
     from tidegate_app.app_loader import load_app
 
-    sending = Sending(load_app(app).define(), take_flags(options), topic, skip_bad=skip_bad)
+    sending = SendCommand(load_app(app).define(), take_flags(options), topic, skip_bad=skip_bad)
     asyncio.run(sending.run(field, envelopes))

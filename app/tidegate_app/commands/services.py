@@ -16,10 +16,10 @@ __all__ = ("command",)
 @json_option
 @setting_flags("broker", "data")
 def command(app: str, as_json: bool, **options: Any) -> None:
-    """List the services of an APP: inputs, outputs, states, timers, tasks, what happens to bad records.
+    """List the services of an APP: inputs, outputs, states, timers, tasks, error policies.
 
-    Also how far they have come: the lag, which is how many offsets of its inputs a service has not handled yet, and the
-    event time that all its tasks have reached. --json shows both for each task, too.
+    Also their progress: the lag, which is the number of input offsets that are not handled yet, and the lowest
+    watermark of their tasks. --json shows both per task, too.
 
     \b
     tidegate services hello.py
@@ -53,4 +53,4 @@ def command(app: str, as_json: bool, **options: Any) -> None:
         ],
         right=("tasks", "lag"),
     )
-    note(f"Run by {', '.join(workers)}." if workers else "No worker runs: 'tidegate worker' starts one.")
+    note(f"Run by {', '.join(workers)}." if workers else "No worker runs; 'tidegate worker' starts one.")

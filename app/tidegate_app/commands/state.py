@@ -13,10 +13,10 @@ __all__ = ("command",)
 
 @click.group("state")
 def command() -> None:
-    """Look into the committed state of a service, as JSON.
+    """Query the committed state of a service, as JSON.
 
-    Beside the worker that owns an embedded log it asks that one. Without it, it reads the data directory itself, after
-    the same recovery that a worker does. On a broker it reads the changelogs, of one partition if a KEY is given.
+    With the embedded log it queries the running worker; without one, it recovers the stores in the data directory
+    itself, as a worker does. With a broker it reads the changelogs, of one partition only if a KEY is given.
     """
 
 
@@ -27,9 +27,9 @@ def command() -> None:
 @click.argument("key", required=False)
 @setting_flags("broker", "data")
 def get(app: str, service: str, state: str, key: str | None, **options: Any) -> None:
-    """Print the value of a KEY in a STATE of a SERVICE; exit with 1 if there is none.
+    """Print the value of a KEY in a STATE of a SERVICE. Exits with 1 if there is none.
 
-    A key is text as it is, a number as digits, anything else as JSON. A state that belongs to tasks has no key.
+    A key is given as text, as digits for a number, else as JSON. An operator state has no key.
 
     \b
     tidegate state get hello.py greeter seen ann
@@ -37,11 +37,11 @@ def get(app: str, service: str, state: str, key: str | None, **options: Any) -> 
     import asyncio
 
     from tidegate.errors import UsageError
-    from tidegate_app.actions.state import Looking
+    from tidegate_app.actions.state import StateCommand
     from tidegate_app.app_loader import load_app
     from tidegate_app.output import write_lines
 
-    looking = Looking(load_app(app).define(), take_flags(options), service)
+    looking = StateCommand(load_app(app).define(), take_flags(options), service)
     found, value = asyncio.run(looking.get(state, key))
     if not found:
         raise UsageError(f"{service}.{state} has no value for the key {key!r}")
@@ -53,10 +53,10 @@ def get(app: str, service: str, state: str, key: str | None, **options: Any) -> 
 @click.argument("service")
 @click.argument("state")
 @click.argument("prefix", required=False, default="", metavar="[KEY-PREFIX]")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Exit after so many keys.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Exit after this many keys.")
 @setting_flags("broker", "data")
 def list_(app: str, service: str, state: str, prefix: str, limit: int | None, **options: Any) -> None:
-    """Print all keys of a STATE of a SERVICE with their values, as JSON lines in the order of the keys' bytes.
+    """Print all keys of a STATE of a SERVICE with their values, as JSON lines in byte order of the keys.
 
     \b
     tidegate state list hello.py greeter seen
@@ -64,10 +64,10 @@ def list_(app: str, service: str, state: str, prefix: str, limit: int | None, **
     """
     import asyncio
 
-    from tidegate_app.actions.state import Looking
+    from tidegate_app.actions.state import StateCommand
     from tidegate_app.app_loader import load_app
 
-    looking = Looking(load_app(app).define(), take_flags(options), service)
+    looking = StateCommand(load_app(app).define(), take_flags(options), service)
     asyncio.run(_print(looking.list(state, prefix), limit))
 
 
@@ -75,20 +75,20 @@ def list_(app: str, service: str, state: str, prefix: str, limit: int | None, **
 @app_argument
 @click.argument("service")
 @click.argument("key", required=False)
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Exit after so many timers.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Exit after this many timers.")
 @setting_flags("broker", "data")
 def timers(app: str, service: str, key: str | None, limit: int | None, **options: Any) -> None:
-    """Print the timers that are set in a SERVICE, of one KEY or of all, as JSON lines.
+    """Print the pending timers of a SERVICE, of one KEY or of all, as JSON lines.
 
     \b
     tidegate state timers hello.py greeter ann
     """
     import asyncio
 
-    from tidegate_app.actions.state import Looking
+    from tidegate_app.actions.state import StateCommand
     from tidegate_app.app_loader import load_app
 
-    looking = Looking(load_app(app).define(), take_flags(options), service)
+    looking = StateCommand(load_app(app).define(), take_flags(options), service)
     asyncio.run(_print(looking.timers(key), limit))
 
 

@@ -14,10 +14,10 @@ __all__ = ("command",)
 @click.command("tail")
 @app_argument
 @click.argument("topic")
-@click.option("--from-beginning", is_flag=True, help="Begin with the oldest record instead of the next one.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Exit after so many records.")
+@click.option("--from-beginning", is_flag=True, help="Start with the oldest record instead of the next one.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Exit after this many records.")
 @click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-@click.option("--until-end", is_flag=True, help="Exit when all that is there now is printed.")
+@click.option("--until-end", is_flag=True, help="Exit when the current records are printed.")
 @setting_flags("broker", "data")
 def command(
     app: str,
@@ -28,10 +28,10 @@ def command(
     until_end: bool,
     **options: Any,
 ) -> None:
-    """Print the committed records of a TOPIC as JSON lines, and go on as more come.
+    """Print the committed records of a TOPIC as JSON lines, and continue with new ones.
 
-    A line has key, value, timestamp, partition, offset and headers. What is not JSON is {"base64": ...}. Works beside a
-    running worker and without one; Ctrl-C ends it.
+    A line has key, value, timestamp, partition, offset and headers. Bytes that are not JSON are {"base64": ...}. Works
+    beside a running worker and without one; Ctrl-C ends it.
 
     \b
     tidegate tail hello.py counts
@@ -41,16 +41,16 @@ def command(
     import asyncio
     import contextlib
 
-    from tidegate_app.actions.tail import Tail, Tailing
+    from tidegate_app.actions.tail import TailCommand, TailOptions
     from tidegate_app.app_loader import load_app
 
-    tail = Tail(
+    tail = TailOptions(
         topic=topic,
         from_beginning=from_beginning or until_end,
         count=count,
         partition=partition,
         until_end=until_end,
     )
-    tailing = Tailing(load_app(app).define(), take_flags(options), tail)
+    tailing = TailCommand(load_app(app).define(), take_flags(options), tail)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(tailing.run())

@@ -13,13 +13,13 @@ __all__ = ("command",)
 
 @click.command("topics")
 @app_argument
-@click.option("--all", "internal", is_flag=True, help="Also the topics that Tidegate made for itself.")
+@click.option("--all", "internal", is_flag=True, help="Include internal topics.")
 @json_option
 @setting_flags("broker", "data")
 def command(app: str, internal: bool, as_json: bool, **options: Any) -> None:
-    """List the topics of an APP: partitions, records, how long they are kept, who writes and reads them.
+    """List the topics of an APP: partitions, records, retention, writers and readers.
 
-    A topic with many records is not counted: by its offsets, which have gaps, there are at most so many.
+    The records of large topics are not counted; the number is an upper bound from their offsets, which have gaps.
 
     \b
     tidegate topics hello.py

@@ -16,18 +16,18 @@ __all__ = ("command",)
 @click.option(
     "--until-end",
     is_flag=True,
-    help="Handle what is there now, let time come to its end, fire the timers that are due, commit, and exit.",
+    help="Handle the current input, advance event time to its end, fire the timers, commit, and exit.",
 )
 @click.option("--no-api", is_flag=True, help="No HTTP API and no dashboard; the same as --api off.")
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens; the same as --api-insecure on.")
-@click.option("--child", hidden=True, help="What a worker of several processes starts each of them with.")
+@click.option("--child", hidden=True, help="Set by a worker for each of its child processes.")
 @all_setting_flags
 def command(app: str, until_end: bool, no_api: bool, insecure: bool, child: str | None, **options: Any) -> int:
-    """Run the services of an APP, until Ctrl-C or SIGTERM.
+    """Run the services of an APP until Ctrl-C or SIGTERM.
 
-    One worker owns an embedded log; on a broker any number of them share the tasks, on this machine (--processes, or
-    several commands) and on others. Everything else ('send', 'tail', 'state', ...) works beside them. After a crash a
-    worker goes on where the last commit was; its first lines say what it recovered.
+    One worker owns an embedded log; with a broker any number of workers share the tasks, on this machine (--processes,
+    or several commands) and on others. All other commands work beside them. After a crash a worker continues from the
+    last commit; its first log lines say what it recovered.
 
     \b
     tidegate worker hello.py

@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine, for development and tests: jars, Java, and the process."""
+"""A Kafka broker on this machine, for development and tests: jars, Java, and the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker: one process over one data directory."""
+"""A Kafka broker: one process on one data directory."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _PAUSE: Final = 0.05
 class Broker:
     """A single Kafka node in a directory of its own, on loopback. The methods block.
 
-    Whether it runs is asked of the kernel: the process inherits a lock on a file and holds it until it ends. So any
-    number of Broker objects, in any processes, may be about one directory. The directory keeps the port: a broker comes
-    back where its clients look for it.
+    The broker's process inherits a file lock and holds it until it ends; whether the lock is held tells whether the
+    broker runs. Several Broker objects, in any processes, may refer to one directory. The directory stores the port, so
+    that a restarted broker has the same address.
     """
 
     def __init__(self, data: Path, *, port: int | None = None, owner: Path | None = None) -> None:
-        """port: otherwise the directory's former one, otherwise a free one. owner: a file that is locked as long as the
-        broker is wanted; otherwise that is as long as this process lives."""
+        """port: by default the stored one, else a free one. owner: a file that stays locked while the broker is needed;
+        by default a lock of this process."""
         self._layout = Layout(data.absolute())
         self._wanted_port = port
         self._owner = owner
         self._held: tuple[Path, int] | None = None
 
-    # ------------------------------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------------------------------- status
 
     @property
     def data(self) -> Path:
@@ -58,7 +58,7 @@ class Broker:
 
     @property
     def known_port(self) -> int | None:
-        """The one that it has, or had when it ran last."""
+        """The stored port, if the broker was ever started."""
         return self._layout.remembered_port()
 
     @property
@@ -75,17 +75,17 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """What --broker takes."""
+        """The value of --broker."""
         return f"kafka://{self.address}"
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, or one is being started."""
+        """Whether the process runs or is being started."""
         return is_locked(self._layout.lock)
 
     @property
     def pid(self) -> int | None:
-        """Of its process, if it runs; of one that is being started, as soon as there is one."""
+        """The process id, if the broker runs; waits for it while the broker is being started."""
         deadline = time.monotonic() + READY_SECONDS
         while self.running:
             try:
@@ -103,12 +103,12 @@ class Broker:
     # ------------------------------------------------------------------------------------------------------ starting
 
     def start(self, *, daemon: bool = False) -> bool:
-        """Start it, and wait until it answers. False: it was running already. daemon: it outlives its owner.
+        """Start the broker and wait until it responds. False: it was running already. daemon: it outlives its owner.
 
-        1. Have Java and the jars.
-        2. Take the lock that the process will inherit: it decides between two who start at once.
-        3. Write the configuration; format the storage if it is new.
-        4. Start the guard, then the process. What does not answer in the end is not left behind.
+        1. Find Java and the jars.
+        2. Take the lock that the process inherits: it serializes concurrent starts.
+        3. Write the configuration, and format new storage.
+        4. Start the guard, then the process. A process that does not respond is killed.
         """
         programs = Programs()
         lock = self._lock_or_find()
@@ -139,9 +139,9 @@ class Broker:
             time.sleep(_PAUSE)
 
     def _lock_or_find(self) -> int | None:
-        """The lock; or None when it has been handed to a process, which has the right port."""
+        """The lock; or None if a broker process holds it, on the wanted port."""
         while (lock := try_lock(self._layout.lock)) is None:
-            if self.pid is not None:  # otherwise somebody only looked, or could not start it
+            if self.pid is not None:  # otherwise another process held the lock briefly, without a broker
                 if self._wanted_port not in (None, self.port):
                     raise OtherPortError(self.data, self.port, self._wanted_port)
                 return None
@@ -160,7 +160,7 @@ class Broker:
         programs.start_broker(self._layout, lock)
 
     def _configure(self, port: int) -> None:
-        """The controller, with whom only the broker itself speaks, may be on another port each time."""
+        """The controller's port may change at each start: only the broker itself connects to it."""
         properties = server_properties(port, free_port(), self._layout.storage)
         self._layout.properties.write_text(properties, encoding="utf-8")
         self._layout.log_configuration.write_text(log_configuration(), encoding="utf-8")
@@ -169,16 +169,16 @@ class Broker:
     # ------------------------------------------------------------------------------------------------------ stopping
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
-        """End it in order, and by force if that takes longer. False: it was not running."""
+        """Stop the broker in order, and kill it after a timeout. False: it was not running."""
         was_running = self._signal(signal.SIGTERM)
-        self._signal(signal.SIGCONT)  # one that is paused would not notice
+        self._signal(signal.SIGCONT)  # a paused process would not handle the signal
         if not wait_until_free(self._layout.lock, seconds):
             self.kill()
         self._disown()
         return was_running
 
     def kill(self) -> bool:
-        """End it as kill -9 does. False: it was not running."""
+        """Kill the process (SIGKILL). False: it was not running."""
         was_running = self._signal(signal.SIGKILL)
         if not wait_until_free(self._layout.lock, STOP_SECONDS):
             raise StuckError(self._layout.lock)
@@ -186,7 +186,7 @@ class Broker:
         return was_running
 
     def restart(self, *, kill: bool = False) -> None:
-        """On the same port and data."""
+        """Restart with the same port and data."""
         if kill:
             self.kill()
         else:
@@ -194,11 +194,11 @@ class Broker:
         self.start()
 
     def pause(self) -> bool:
-        """Halt the process where it is, by SIGSTOP: connections stay, nothing answers. False: it was not running."""
+        """Suspend the process (SIGSTOP): connections stay open without responses. False: it was not running."""
         pid = self.pid
         if pid is None or not self._signal(signal.SIGSTOP):
             return False
-        while self.running and not _is_halted(pid):  # the signal reaches each thread when that is next scheduled
+        while self.running and not _is_halted(pid):  # each thread stops when it is next scheduled
             time.sleep(_PAUSE)
         return self.running
 
@@ -215,16 +215,16 @@ class Broker:
             return False
         return True
 
-    # --------------------------------------------------------------------------------------------------- its owner
+    # --------------------------------------------------------------------------------------------------------- owner
 
     def _own(self) -> Path:
-        """A file of this life of the broker alone, so that the guard of an earlier one cannot take it for its own."""
+        """A lock file for this start only, so that the guard of an earlier start cannot mistake it for its own."""
         path = self.data / f"owner-{uuid.uuid4().hex}.lock"
         self._held = path, open_locked(path)
         return path
 
     def _disown(self) -> None:
-        """Let the guard go: first the file, then the lock, as it expects."""
+        """Release the guard: remove the file before the lock is released, as the guard expects."""
         if self._held is not None:
             path, descriptor = self._held
             self._held = None
@@ -233,12 +233,14 @@ class Broker:
 
 
 def _is_halted(pid: int) -> bool:
-    """Whether all its threads are; a system without /proc does not tell."""
+    """Whether all threads are stopped; always true without /proc."""
     return all(_state(path) == "T" for path in Path(f"/proc/{pid}/task").glob("*/stat"))
 
 
 def _state(path: Path) -> str:
     try:
-        return path.read_text().rpartition(")")[2].split()[0]  # after the name, which may hold anything
+        return (
+            path.read_text().rpartition(")")[2].split()[0]
+        )  # the fields follow the name, which may contain any character
     except (FileNotFoundError, ProcessLookupError):
-        return "T"  # a thread that has ended does nothing any more
+        return "T"  # the thread has ended

@@ -1,4 +1,4 @@
-"""The files that a broker reads: server.properties and log4j2.xml."""
+"""The broker's configuration files: server.properties and log4j2.xml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ("HOST", "JVM_OPTIONS", "free_port", "is_free", "log_configuration", "server_properties")
 
 HOST: Final = "127.0.0.1"
-"""Loopback only: this broker asks nobody who they are."""
+"""Loopback only: this broker has no authentication."""
 
 JVM_OPTIONS: Final = ("-Xms256m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true")
 
@@ -23,7 +23,7 @@ _SETTINGS: Final = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-    # Internal topics, as one node can have them. Few partitions: each is created, and loaded at a restart.
+    # Internal topics for a single node. Few partitions, since each is loaded at a restart.
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.replication.factor": "1",
@@ -32,14 +32,14 @@ _SETTINGS: Final = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
-    # A group's first member need not wait for others.
+    # The first member of a group does not wait for others.
     "group.initial.rebalance.delay.ms": "0",
-    # Whoever tests what happens to members that are gone need not wait for 6 s each time.
+    # Tests of failed members need short session timeouts; the default is 6 s.
     "group.min.session.timeout.ms": "1000",
-    # After kill -9 the controller takes the broker back only when its former session is over; the default is 9 s.
+    # After kill -9 the controller accepts the broker again only when its old session has expired; the default is 9 s.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
-    # A quarter of the default, which would take a quarter of the heap.
+    # A quarter of the default, which would use a quarter of the heap.
     "log.cleaner.dedupe.buffer.size": "33554432",
     "num.recovery.threads.per.data.dir": "2",
 }
@@ -57,14 +57,14 @@ def server_properties(port: int, controller_port: int, logs: Path) -> str:
 
 
 def _property(value: str) -> str:
-    """As java.util.Properties reads it: the backslash is special, and so is all that is not ASCII."""
+    """Escape a value for java.util.Properties: backslashes and non-ASCII characters."""
     units = value.encode("utf-16-be")
     pairs = (units[at : at + 2] for at in range(0, len(units), 2))
     return "".join(chr(pair[1]) if pair[0] == 0 and chr(pair[1]) in _PLAIN else f"\\u{pair.hex()}" for pair in pairs)
 
 
 def log_configuration() -> str:
-    """Where to comes by the system property broker.log."""
+    """The path of the log is in the system property broker.log."""
     return """\
 <Configuration status="warn" shutdownHook="disable">
   <Appenders>
@@ -82,8 +82,8 @@ def log_configuration() -> str:
 
 
 def free_port() -> int:
-    """One that nothing listens on, below those that the kernel gives to outgoing connections: a client that tries to
-    reach a broker that is down could get the broker's own port, and would then keep it from coming back."""
+    """A free port below the kernel's ephemeral range: otherwise a client that reconnects to a stopped broker could get
+    the broker's own port for its connection, and prevent the restart."""
     ports = random.SystemRandom()
     while True:
         port = ports.randrange(20000, 32000)

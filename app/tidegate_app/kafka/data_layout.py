@@ -1,4 +1,4 @@
-"""What is where in a broker's data directory."""
+"""The files in a broker's data directory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Held by the broker's process as long as it lives."""
+        """Held by the broker's process until it ends."""
         return self.data / "broker.lock"
 
     @property
     def pid(self) -> Path:
-        """Its process id: true while the lock is held."""
+        """The process id; valid while the lock is held."""
         return self.data / "broker.pid"
 
     @property
@@ -32,12 +32,12 @@ class Layout:
 
     @property
     def storage(self) -> Path:
-        """Kafka's own: topics and metadata."""
+        """Kafka's data: topics and metadata."""
         return self.data / "storage"
 
     @property
     def is_formatted(self) -> bool:
-        """This file is the last thing that a format writes."""
+        """Formatting writes this file last."""
         return (self.storage / "meta.properties").exists()
 
     @property
@@ -54,14 +54,14 @@ class Layout:
 
     @property
     def output(self) -> Path:
-        """What the virtual machine says besides, as when it cannot start."""
+        """The JVM's own output, such as why it cannot start."""
         return self.data / "broker.out"
 
     def last_lines(self) -> list[str]:
-        """Of the log, or of what was said before there was one."""
+        """The last lines of the JVM's output and of the log."""
         return (_tail(self.output) + _tail(self.log))[-_LAST_LINES:]
 
-    # Kept besides server.properties, so that nothing of Kafka's has to be read.
+    # The port is stored separately, so that server.properties need not be parsed.
 
     def remember_port(self, port: int) -> None:
         written = self._memory.with_suffix(".new")

@@ -1,16 +1,16 @@
-"""Every error of a broker that Tidegate runs itself. Those about Java and jars are in tidegate.jvm.errors.
+"""Errors of a broker that Tidegate runs. Errors about Java and jars are in tidegate.jvm.errors.
 
 TidegateError
 └── KafkaError
-    └── BrokerError                the broker does not do what it should
-        ├── NeverStartedError      it has no port yet
-        ├── PortTakenError         something else listens on its port
-        ├── OtherPortError         it runs already, on another port than was asked for
+    └── BrokerError                the broker cannot be used
+        ├── NeverStartedError      it was never started and has no port
+        ├── PortTakenError         another process listens on its port
+        ├── OtherPortError         it runs already, on another port than requested
         ├── FormatError            its storage cannot be formatted
-        ├── BrokerDiedError        its process ended by itself
-        ├── BrokerSilentError      it runs, and does not answer
-        ├── StuckError             its process does not end, or never began
-        └── ExternalBrokerError    TIDEGATE_TEST_BROKER does not answer
+        ├── BrokerDiedError        its process has ended unexpectedly
+        ├── BrokerSilentError      its process runs, but does not respond
+        ├── StuckError             its process neither starts nor ends
+        └── ExternalBrokerError    TIDEGATE_TEST_BROKER does not respond
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = (
 
 
 class KafkaError(TidegateError):
-    """The root of what can go wrong with a broker of our own."""
+    """The root of the errors of a broker that Tidegate runs."""
 
 
 class BrokerError(KafkaError):
-    """The broker does not do what it should."""
+    """The broker cannot be used."""
 
 
 class NeverStartedError(BrokerError):
@@ -51,7 +51,7 @@ class NeverStartedError(BrokerError):
 class PortTakenError(BrokerError):
     def __init__(self, port: int) -> None:
         self.port = port
-        super().__init__(f"something else listens on 127.0.0.1:{port}. Stop it, or choose another port: --port N.")
+        super().__init__(f"another process listens on 127.0.0.1:{port}. Stop it, or choose another port: --port N.")
 
 
 class OtherPortError(BrokerError):
@@ -59,7 +59,7 @@ class OtherPortError(BrokerError):
         self.data, self.running, self.wanted = data, running, wanted
         super().__init__(
             f"the broker of {data} runs already, on port {running} and not {wanted}. Stop it first, "
-            f"or give the second one a directory of its own: --data DIR."
+            f"or choose another directory for a second broker: --data DIR."
         )
 
 
@@ -72,14 +72,14 @@ class FormatError(BrokerError):
 class BrokerDiedError(BrokerError):
     def __init__(self, log: Path, last: Iterable[str]) -> None:
         self.log, self.last = log, tuple(last)
-        super().__init__(f"the broker ended by itself. The last lines of {log}:\n{_listed(self.last)}")
+        super().__init__(f"the broker has ended unexpectedly. The last lines of {log}:\n{_listed(self.last)}")
 
 
 class BrokerSilentError(BrokerError):
     def __init__(self, address: str, seconds: float, log: Path, last: Iterable[str]) -> None:
         self.address, self.seconds, self.log, self.last = address, seconds, log, tuple(last)
         super().__init__(
-            f"the broker at {address} does not answer within {seconds:g} s. The last lines of {log}:\n"
+            f"the broker at {address} did not respond within {seconds:g} s. The last lines of {log}:\n"
             f"{_listed(self.last)}"
         )
 
@@ -88,7 +88,7 @@ class StuckError(BrokerError):
     def __init__(self, lock: Path) -> None:
         self.lock = lock
         super().__init__(
-            f"{lock} is held by a process that neither becomes a broker nor ends. Find it (lsof {lock}) and end it."
+            f"{lock} is held by a process that neither starts a broker nor ends. Find it (lsof {lock}) and kill it."
         )
 
 
@@ -96,8 +96,8 @@ class ExternalBrokerError(BrokerError):
     def __init__(self, named: str) -> None:
         self.named = named
         super().__init__(
-            f"TIDEGATE_TEST_BROKER={named} does not answer. Start that broker, write it as kafka://HOST:PORT, "
-            f"or unset the variable: then the tests start one of their own."
+            f"TIDEGATE_TEST_BROKER={named} does not respond. Start that broker, write it as kafka://HOST:PORT, "
+            f"or unset the variable, so that the tests start a broker themselves."
         )
 
 

@@ -1,9 +1,10 @@
-"""Ends a broker whose owner is gone. A program of its own, with nothing but the standard library:
+"""Kills a broker whose owner has ended. A separate program that uses the standard library only:
 
     python guard.py OWNER-LOCK BROKER-LOCK PID-FILE
 
-The owner holds OWNER-LOCK as long as it lives, and removes the file when the broker is no longer its business. The
-broker holds BROKER-LOCK as long as it lives. So neither a reused process id nor a kill -9 can mislead the guard.
+The owner holds OWNER-LOCK until it ends, and removes the file when it no longer needs the guard. The broker holds
+BROKER-LOCK until it ends. Since the kernel releases the locks, neither a reused process id nor a kill -9 can mislead
+the guard.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _is_held(path: str) -> bool:
 
 
 def _kill(pid_file: str) -> None:
-    """A broker that has just been started may not have one yet: the caller comes back."""
+    """The file of a broker that is being started may not exist yet: the caller retries."""
     try:
         with open(pid_file) as file:
             os.kill(int(file.read()), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Where a broker's things are kept, and what the environment says about them."""
+"""The default data directory of a broker, and the external broker for tests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ("data_directory", "test_broker")
 
 
 def data_directory() -> Path:
-    """Of the broker that `tidegate kafka` runs: one per user, whatever directory the command is used in."""
+    """The directory of `tidegate kafka`: one per user, independent of the working directory."""
     return user_directory("XDG_DATA_HOME", ".local/share") / "tidegate" / "kafka"
 
 
 def test_broker() -> str | None:
-    """The broker that tests use instead of one of their own."""
+    """The external broker that tests use, if one is set."""
     return os.environ.get("TIDEGATE_TEST_BROKER") or None

@@ -1,10 +1,11 @@
-"""Fixtures for pytest: a real broker. In a conftest.py: pytest_plugins = ("tidegate_app.kafka.plugin",)
+"""Pytest fixtures with a real broker. In a conftest.py: pytest_plugins = ("tidegate_app.kafka.plugin",)
 
-`kafka` is one broker for the whole run, shared by all processes of pytest-xdist; the first test that needs it starts
-it, and it ends with the run, however that ends. With TIDEGATE_TEST_BROKER=kafka://HOST:PORT it is that one. Tests share
-it, so each uses names of its own. `private_kafka` makes brokers that a test may stop, kill and pause.
+`kafka` is one broker for the whole test run, shared by all processes of pytest-xdist. The first test that needs it
+starts it, and its guard kills it when the run ends. With TIDEGATE_TEST_BROKER=kafka://HOST:PORT that broker is used
+instead. Tests share it, so each uses unique topic names. `private_kafka` starts brokers that a test may stop, kill and
+pause.
 
-When no broker can be started, tests that need one fail. They are never skipped.
+If no broker can be started, tests that need one fail. They are never skipped.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ _RUN = pytest.StashKey["_Run"]()
 
 @dataclass(frozen=True)
 class SharedKafka:
-    """A broker that other tests use at the same time."""
+    """A broker that is shared with other tests."""
 
     address: str
     """host:port"""
 
     @property
     def url(self) -> str:
-        """What --broker takes."""
+        """The value of --broker."""
         return f"{_SCHEME}{self.address}"
 
 
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> SharedKafka:
-    """The broker of this run."""
+    """The broker of this test run."""
     external = test_broker()
     if external is not None:
         return _external(external)
@@ -61,7 +62,7 @@ def kafka(request: pytest.FixtureRequest) -> SharedKafka:
 
 @pytest.fixture
 def private_kafka(tmp_path: Path) -> Iterator[Callable[[], Broker]]:
-    """Starts a broker that is this test's alone, at each call."""
+    """Each call starts a broker for this test only."""
     made: list[Broker] = []
 
     def start() -> Broker:
@@ -82,7 +83,7 @@ def _external(named: str) -> SharedKafka:
 
 
 def _shared(run: Path) -> SharedKafka:
-    """Whoever comes first starts it; a failure is remembered, so that it does not cost each process a minute."""
+    """The first process starts the broker; a failure is recorded, so that the others do not wait for the timeout."""
     broker = Broker(run / "broker", owner=run / _LOCK)
     failure = run / "failure"
     with locked(run / "start.lock"):
@@ -96,11 +97,11 @@ def _shared(run: Path) -> SharedKafka:
     return SharedKafka(broker.address)
 
 
-# ------------------------------------------------------------------------------------------------------------- the run
+# ------------------------------------------------------------------------------------------------------------ test run
 
 
 class _Run:
-    """A directory that belongs to one run of pytest; its first process, and nobody else, holds the lock in it."""
+    """The directory of one pytest run; only its first process holds the lock in it."""
 
     def __init__(self, directory: str | None) -> None:
         if directory is None:
@@ -109,7 +110,7 @@ class _Run:
         self._lock = None if directory else open_locked(Path(self.directory) / _LOCK)
 
     def end(self) -> None:
-        """Without its lock the broker's guard ends it."""
+        """Release the lock: the guard then kills the broker."""
         if self._lock is None:
             return
         os.close(self._lock)
@@ -118,7 +119,7 @@ class _Run:
 
 
 def _sweep() -> None:
-    """Remove what runs left behind that were killed. One that is only just beginning has no lock yet, but is young."""
+    """Remove the directories of killed runs. A starting run may not hold its lock yet: recent directories are kept."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         if time.time() - left.stat().st_mtime > _OLD and not is_locked(left / _LOCK):
             shutil.rmtree(left, ignore_errors=True)
@@ -131,7 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
-    """Tell a process of pytest-xdist where the run is."""
+    """Pass the run's directory to a process of pytest-xdist."""
     node.workerinput[_INPUT] = node.config.stash[_RUN].directory  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""Asks a broker whether it is there."""
+"""Probes whether a broker responds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ("answers",)
 
 
 def answers(address: str, seconds: float = 2.0) -> bool:
-    """Whether it says, within that time, that its cluster has a broker to talk to."""
+    """Whether the broker responds in time with cluster metadata that lists at least one broker."""
     if not _listens(address, seconds):
         return False
     found: list[bool] = []

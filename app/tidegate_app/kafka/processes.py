@@ -1,4 +1,4 @@
-"""Starts the processes of a broker: its Java programs, and the guard that ends it with its owner."""
+"""Starts the processes of a broker: Kafka's Java programs, and the guard that kills it when its owner ends."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tidegate_app.kafka.jars import ensure_jars
 __all__ = ("Programs", "start_guard")
 
 _SPAWN: Final = 'pid_file=$1; shift; "$@" & echo $! > "$pid_file"'
-"""The process belongs to nobody who would have to wait for it: any process can start it, and any other can end it."""
+"""Detaches the process: it is nobody's child, so any process can start it and any other can kill it."""
 
 _LAST_LINES: Final = 20
 
 
 class Programs:
-    """Kafka's programs, on this machine's Java."""
+    """Kafka's Java programs."""
 
     def __init__(self) -> None:
         self._java = [str(find_java()), "-cp", f"{ensure_jars()}/*"]
 
     def format_storage(self, layout: Layout) -> None:
-        """What an interrupted format left behind is no storage yet."""
+        """Format new storage, after deleting the remains of an interrupted format."""
         shutil.rmtree(layout.storage, ignore_errors=True)
         quick = ["-Xmx128m", "-XX:TieredStopAtLevel=1"]
         tool = ["kafka.tools.StorageTool", "format", "--cluster-id", _new_id(), "--config", str(layout.properties)]
@@ -44,7 +44,7 @@ class Programs:
             raise FormatError(layout.storage, (done.stdout + done.stderr).strip().splitlines()[-_LAST_LINES:])
 
     def start_broker(self, layout: Layout, lock: int) -> None:
-        """It inherits the lock."""
+        """Start the broker's process, which inherits the lock."""
         logging = [f"-Dbroker.log={layout.log}", f"-Dlog4j2.configurationFile={layout.log_configuration}"]
         broker = ["kafka.Kafka", str(layout.properties)]
         _start([*self._java, *JVM_OPTIONS, *logging, *broker], layout, layout.pid, inherit=(lock,))
@@ -64,13 +64,13 @@ def _start(command: Sequence[str], layout: Layout, pid_file: Path, *, inherit: S
             stdout=output,
             stderr=output,
             pass_fds=inherit,
-            start_new_session=True,  # Ctrl-C in a terminal is for the owner, who then ends the broker in order
+            start_new_session=True,  # Ctrl-C in a terminal reaches the owner only, which then stops the broker in order
             check=True,
         )
 
 
 def _new_id() -> str:
-    """Of a cluster, as Kafka writes them. One that starts with a dash would be taken for an option."""
+    """A cluster id in Kafka's format. A leading dash would be parsed as an option."""
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not made.startswith("-"):

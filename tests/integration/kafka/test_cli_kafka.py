@@ -50,7 +50,7 @@ def test_a_broker_is_started_found_and_stopped_from_the_command_line(project: Pr
 
     broker.pause()
     silent = project.run("kafka", "status", "--data", "kafka", code=1)
-    assert "does not answer" in silent.stderr
+    assert "does not respond" in silent.stderr
 
     assert "has stopped" in project.run("kafka", "stop", "--data", "kafka").stderr
     assert "was not running" in project.run("kafka", "stop", "--data", "kafka").stderr

@@ -81,7 +81,7 @@ def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(project: 
     project.counted(500)
     victim = children(worker)[0]
     victim.kill()
-    worker.wait_for("was ended by SIGKILL; starting it again in 0.5 s")
+    worker.wait_for("was ended by SIGKILL; restarting it in 0.5 s")
 
     assert sending.wait() == 0, sending.output
     counted = Counter(project.counted(count))

@@ -36,7 +36,7 @@ def test_an_app_moves_from_the_embedded_log_to_kafka_and_back(shop: KafkaShop) -
     refused = shop.run("savepoint", "restore", "shop.py", "one", code=1)
     assert f"--start {start}" in refused.stderr
     restored = shop.run("savepoint", "restore", "shop.py", "one", "--start", start, "--partitions", "5")
-    assert "It was taken on another log" in restored.stderr
+    assert "The savepoint is from another log" in restored.stderr
     shop.order(40)
     assert "customers × 5" in shop.finish()
     shop.check()

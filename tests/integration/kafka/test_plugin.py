@@ -118,7 +118,7 @@ def test_the_broker_ends_with_a_run_that_is_killed_and_a_later_run_tidies_up(tmp
     ("external", "reason"),
     [
         ("", "Kafka needs Java"),
-        ("kafka://127.0.0.1:1", "TIDEGATE_TEST_BROKER=kafka://127.0.0.1:1 does not answer"),
+        ("kafka://127.0.0.1:1", "TIDEGATE_TEST_BROKER=kafka://127.0.0.1:1 does not respond"),
     ],
 )
 def test_without_a_broker_tests_fail_and_are_not_skipped(tmp_path: Path, external: str, reason: str) -> None:

@@ -70,7 +70,7 @@ def test_an_app_of_another_name_is_found_if_it_is_the_only_one() -> None:
 def test_of_several_apps_one_must_be_named() -> None:
     write("found_e.py", "from tidegate import App\na, b = App('a'), App('b')\n")
 
-    with pytest.raises(AppNotFoundError, match=r"Apps in found_e: a, b\. Say which: found_e:a"):
+    with pytest.raises(AppNotFoundError, match=r"Apps in found_e: a, b\. Name one: found_e:a"):
         load_app("found_e")
     assert load_app("found_e:b").define().id == "b"
 
@@ -87,7 +87,7 @@ def test_of_several_apps_one_must_be_named() -> None:
         ("missing.py", "raises ModuleNotFoundError.*No module named 'not_installed'"),
         ("syntax.py", r"(?s)raises SyntaxError.*line 1: def \("),
         ("exits.py", "raises SystemExit"),
-        ("empty.py", "empty holds no App: write app = tidegate.App"),
+        ("empty.py", "empty defines no App: write app = tidegate.App"),
         ("empty.py:app", "empty has no 'app'"),
         ("wrong.py:app", "'app' is a int, not an App"),
         ("plain.py:app", "'app' is a plain Faust app"),

@@ -38,7 +38,7 @@ def test_an_error_of_ours_needs_no_traceback() -> None:
 
 
 def test_an_unexpected_error_says_how_to_see_more() -> None:
-    assert describe(caught()).endswith("--debug shows the whole traceback.")
+    assert describe(caught()).endswith("--debug shows the full traceback.")
 
 
 def test_a_file_that_fails_is_named() -> None:

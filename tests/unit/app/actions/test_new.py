@@ -34,5 +34,5 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["1st", "a b", "ä", "-x"])
 def test_a_name_that_cannot_be_an_app_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be a project"):
+    with pytest.raises(UsageError, match="is not a valid project name"):
         write_project(tmp_path / name)

@@ -15,7 +15,7 @@ from tidegate.errors import CheckpointFailedError, NoWorkerError, RefusedError
 from tidegate.host.host import Host
 from tidegate.owner_rpc.client import connect
 from tidegate.owner_rpc.protocol import TakeCheckpoint
-from tidegate_app.actions.checkpoint import list_checkpoints, row, take_checkpoint, told
+from tidegate_app.actions.checkpoint import completion_text, list_checkpoints, row, take_checkpoint
 
 
 def make_app() -> App:
@@ -64,7 +64,7 @@ async def test_commands_ask_the_worker_and_list_what_there_is(tmp_path: Path) ->
     async with worker(tmp_path):
         found = await take_checkpoint(definition, flags)
     assert found["epoch"] == 1
-    assert "Checkpoint 1 is complete" in told(found)
+    assert "Checkpoint 1 is complete" in completion_text(found)
     assert [row(listed)[0] for listed in list_checkpoints(definition, flags)[1]] == ["1"]
     (tmp_path / "asked/checkpoints/00000001/manifest.json").write_text("{}")
     assert "damaged" in row(list_checkpoints(definition, flags)[1][0])[1]
