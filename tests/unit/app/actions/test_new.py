@@ -26,7 +26,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "hello").mkdir()
     (tmp_path / "hello" / "app.py").write_text("mine")
 
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists and is not empty"):
         write_project(tmp_path / "hello")
 
     assert (tmp_path / "hello" / "app.py").read_text() == "mine"
