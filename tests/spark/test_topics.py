@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,30 @@ def test_the_time_may_be_a_function_of_the_value(spark: SparkSession, tmp_path: 
     (row,) = read_topic(spark, shop.app, shop.orders.name, flags={"data": tmp_path}).collect()
 
     assert row.event_time.timestamp() * 1000 == ORDERS[0].at + 43_200_000
+
+
+@pytest.mark.parametrize("of", ["at", lambda order: order.at], ids=["a field", "a function"])
+def test_tombstones_have_the_value_null_and_the_time_of_their_record(
+    spark: SparkSession, tmp_path: Path, of: str | Callable[[Any], Any]
+) -> None:
+    app = App(f"crm{uuid.uuid4().hex[:8]}", partitions=2)
+    orders = app.topic(f"{app.id}-orders", value_type=Order, key="who")
+    latest = app.topic(f"{app.id}-latest", value_type=Order, key="who", compact=True, time=EventTime(of))
+
+    @app.process(orders, to=latest)
+    def follow(ctx: Context, order: Order) -> None:
+        if order.note == "done":
+            ctx.delete(order.who, timestamp=order.at + 5)
+        else:
+            ctx.emit(order)
+
+    at = 1_700_000_000_000
+    ran(app, {"data": tmp_path}, (orders, [Order(1, "ann", at), Order(1, "ann", at + 1000, note="done")]))
+
+    found, gone = read_topic(spark, app, latest.name, flags={"data": tmp_path}).orderBy("offset").collect()
+
+    assert (found.key, found.value.id, found.event_time.timestamp() * 1000) == ("ann", 1, at)
+    assert (gone.key, gone.value, gone.event_time.timestamp() * 1000) == ("ann", None, at + 1005)
 
 
 def _noon(order: Order) -> int:

@@ -108,7 +108,7 @@ def _event_time(frame: DataFrame, definition: TopicDefinition) -> Column:
         return F.current_timestamp()
     if not isinstance(source, EventTime) or source.of is None:
         return F.col("timestamp")
-    return F.when(F.col("value").isNull(), F.col("timestamp")).otherwise(_time_in_value(frame, definition, source))
+    return F.when(F.col("raw").isNull(), F.col("timestamp")).otherwise(_time_in_value(frame, definition, source))
 
 
 def _time_in_value(frame: DataFrame, definition: TopicDefinition, source: EventTime) -> Column:
