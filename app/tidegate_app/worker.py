@@ -89,7 +89,7 @@ class _Worker:
             await app.stop()
         if app.failure is not None:
             raise app.failure
-        if undone := sorted(app.host.undone):
+        if undone := sorted(app.host.uncommitted):
             logger.warning("stopped: what %s had not committed is handled again at the next start", ", ".join(undone))
         else:
             logger.info("stopped: everything that was handled is committed")

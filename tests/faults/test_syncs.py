@@ -31,7 +31,7 @@ class WatchedLog(EmbeddedLog):
         await super().start()
         self.written = self.synced = 0
         self.places: dict[object, int] = {}
-        write, sync = self.commits.write, self.commits.sync
+        write, sync = self.group_commit.write, self.group_commit.sync
 
         async def watched_write(changes: Changes) -> None:
             await write(changes)
@@ -44,7 +44,7 @@ class WatchedLog(EmbeddedLog):
             sync()
             self.synced = covered
 
-        self.commits.write, self.commits.sync = watched_write, watched_sync  # type: ignore[method-assign]
+        self.group_commit.write, self.group_commit.sync = watched_write, watched_sync  # type: ignore[method-assign]
 
 
 async def test_no_transaction_is_acknowledged_before_a_sync_that_began_after_its_write(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from tidegate.host.app_definition import AppDefinition
 from tidegate.host.host import open_log
 from tidegate.logs.base import Log, TopicSpec
 from tidegate.logs.reusable_writer import ReusableWriter
-from tidegate.owner_rpc.operations import Operations, Owner, by_partition, describe_topics
+from tidegate.owner_rpc.operations import Operations, Owner, describe_topics, group_by_partition
 from tidegate.owner_rpc.protocol import AppendedRecord, ServiceStatus, TopicStatus
-from tidegate.owner_rpc.reset import Destroyed, start_anew, topics_of
+from tidegate.owner_rpc.reset import LocalStores, reset_app, topics_of
 from tidegate.owner_rpc.rwlock import RWLock
 from tidegate.owner_rpc.task_progress import committed_status
 from tidegate.query.views import ServiceView, TaskView
@@ -51,7 +51,7 @@ class LogSession:
     def __init__(self, definition: AppDefinition, settings: Settings, clock: Clock) -> None:
         self._definition, self._settings, self._clock = definition, settings, clock
         self.log: Log = self._open_log()
-        self.gate = RWLock()
+        self.lock = RWLock()
         self.tasks: Mapping[str, Task] = {}
         self.existing: Mapping[str, TopicSpec] = {}
         """The topics of the log, as of the last refresh."""
@@ -91,7 +91,7 @@ class LogSession:
 
     async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
         self._close_stores()
-        return await start_anew(self.plan, self.log, self._stores(), outputs=outputs, everything=everything)
+        return await reset_app(self.plan, self.log, self._stores(), outputs=outputs, everything=everything)
 
     async def checkpoint(self, name: str | None = None, *, stop: bool = False, timeout: float | None = None) -> int:
         raise NoWorkerError(self._definition.id)
@@ -119,7 +119,7 @@ class LogSession:
         self._local_stores().destroy_all()
         return restored
 
-    def _local_stores(self) -> Destroyed:
+    def _local_stores(self) -> LocalStores:
         """The stores of this machine's workers."""
         return self._stores()
 
@@ -180,7 +180,7 @@ class BrokerLogSession(LogSession):
         await self.check_no_workers()
         self._close_stores()
         plan, slots = self.plan, FreeSlots(data_directory(self.plan.app, self._settings))
-        emptied = await start_anew(plan, self.log, slots, outputs=outputs, everything=everything, shared=True)
+        emptied = await reset_app(plan, self.log, slots, outputs=outputs, everything=everything, shared=True)
         await self._begin_changelogs()
         await self.log.groups.delete(f"{plan.app}.{service}" for service in plan.services)
         self.existing = await self.log.topics()
@@ -194,7 +194,7 @@ class BrokerLogSession(LogSession):
             self.log, self._definition.id, self._clock, name=name, stop=stop, timeout=seconds
         )
 
-    def _local_stores(self) -> Destroyed:
+    def _local_stores(self) -> LocalStores:
         return FreeSlots(data_directory(self._definition.id, self._settings))
 
     async def check_no_workers(self) -> None:
@@ -240,7 +240,7 @@ class _BrokerOperations(Owner):
         spec = session.existing.get(topic)
         if spec is None:
             raise UnknownTopicError(topic, topics_of(session.plan, session.existing))
-        ends = await session.writer.append(by_partition(spec, records))
+        ends = await session.writer.append(group_by_partition(spec, records))
         return {source.partition: end for source, end in ends.items()}
 
     async def services(self) -> list[ServiceStatus]:

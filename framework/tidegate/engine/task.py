@@ -165,7 +165,7 @@ class Task:
         self._writer = writer
         self._committer = Committer(
             self.plan, space, queues, self.store, writer, self._emitted, self.metrics,
-            environment.commits, environment.turns,
+            environment.commit_listeners, environment.loop_scheduler,
         )  # fmt: skip
         order = KeyOrder()
         agenda = RunQueue(order, self.time, queues, space.timers, self._clock.now())
@@ -190,7 +190,7 @@ class Task:
         self._expiry = TtlSweep(self.definition, space, self.time, self.dispatcher.busy)
 
     def _new_prefetch(self, space: StateBackend) -> Prefetch | None:
-        cells, store, readers = space.only_plain, self.store, self._environment.readers
+        cells, store, readers = space.only_plain, self.store, self._environment.prefetch_executor
         if cells is None or readers is None or not isinstance(store, WriteBuffer):
             return None
         return Prefetch(cells, store, readers)
@@ -364,7 +364,7 @@ class Task:
 
     async def _commit_or_fail(self) -> None:
         try:
-            await self._environment.turns.next()
+            await self._environment.loop_scheduler.next()
             if self.handling.failure is None:  # a handler may have failed since this commit was due
                 await self.commit()
         except Exception as error:
@@ -402,7 +402,7 @@ class Task:
         if not force and not self.uncommitted and not self._dirty and not self.epochs.due:
             return
         watch = Stopwatch()
-        await watch.around(self._commit(now, monotonic, first=first))
+        await watch.measure(self._commit(now, monotonic, first=first))
         self.commit_cost = 0.7 * self.commit_cost + 0.3 * watch.seconds
 
     async def _commit(self, now: int, monotonic: float, *, first: bool) -> None:
@@ -420,7 +420,7 @@ class Task:
         if self._sender is not None:
             await self._sender.flushed()
         await self._committer.commit(frozen)
-        self._environment.ages.look_at(self.definition.name, frozen.outputs, now)
+        self._environment.retention_check.check(self.definition.name, frozen.outputs, now)
         if moved:
             self.epochs.take_snapshot(frozen.marker)
         self._unflushed = True

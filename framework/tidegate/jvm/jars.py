@@ -1,4 +1,4 @@
-"""Pinned jars: whether they are what they should be, and where they are kept."""
+"""Pinned jars: verification by checksum, cache, download."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ("Jar", "JarSet", "damaged_jars", "parse_lock")
 
 @dataclass(frozen=True, kw_only=True)
 class Jar:
-    """One that is pinned."""
+    """A pinned jar."""
 
     coordinates: Coordinates
     sha256: str
@@ -31,7 +31,7 @@ class Jar:
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
-    """Lines of a SHA-256 and Maven coordinates; # begins a comment."""
+    """Parses lines of a SHA-256 and Maven coordinates; # starts a comment."""
     return tuple(_parse(line) for line in text.splitlines() if line and not line.startswith("#"))
 
 
@@ -41,7 +41,7 @@ def _parse(line: str) -> Jar:
 
 
 def damaged_jars(directory: Path, jars: Iterable[Jar]) -> list[str]:
-    """The names of those that are missing or have another content. It takes 0.1 s, so it is done at each start."""
+    """The names of jars that are missing or do not match their checksum. Takes 0.1 s, so every start verifies them."""
     return [jar.file_name for jar in jars if _sha256(directory / jar.file_name) != jar.sha256]
 
 
@@ -55,31 +55,30 @@ def _sha256(path: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class JarSet:
-    """Jars that belong together, as one release of a program."""
+    """The jars of one release of a program."""
 
     program: str
-    """Whose they are: in messages."""
+    """The name of the program, for messages."""
     version: str
     jars: tuple[Jar, ...]
     instead: str = ""
-    """What else to do when they cannot be had."""
+    """An alternative to the download, for the error message."""
 
     @property
     def what(self) -> str:
         return f"{self.program} {self.version}"
 
     def directory(self, cache: Path | None = None) -> Path:
-        """Where they are, once they have been fetched."""
+        """The directory of the downloaded jars."""
         return (cache or cache_directory(self.program.lower().replace(" ", "-"))) / self.version
 
     def ensure(self, cache: Path | None = None, source: Source | None = None) -> Path:
-        """The directory with the jars, fetched if they are not there or damaged.
+        """The directory with the jars, downloaded if they are missing or damaged.
 
-        1. Whole jars in the cache are used as they are.
-        2. Otherwise, under a lock, so that of two processes one fetches and the other finds them: look again, fetch
-           into a directory beside, verify, and rename it into place. So the directory is whole whenever it is there.
-        3. Jars that arrive damaged are fetched once more, past what the source keeps on this machine; then it is an
-           error.
+        1. Intact jars in the cache are used as they are.
+        2. Otherwise take a lock, so that one of several processes downloads. Check again, download into a temporary
+           directory, verify, and rename it into place: the directory is complete whenever it exists.
+        3. Damaged downloads are repeated once without the source's local cache; then DamagedJarsError.
         """
         directory = self.directory(cache)
         if not damaged_jars(directory, self.jars):
@@ -91,8 +90,8 @@ class JarSet:
 
     def _fetch(self, directory: Path, source: Source) -> None:
         fetching = f".fetching-{self.version}-"
-        for left in directory.parent.glob(f"{fetching}*"):  # by one who was killed: we hold the lock
-            shutil.rmtree(left)
+        for leftover in directory.parent.glob(f"{fetching}*"):  # of a process that was killed: we hold the lock
+            shutil.rmtree(leftover)
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=fetching) as place:
             work = Path(place)
             wanted = [jar.coordinates for jar in self.jars]
@@ -106,7 +105,7 @@ class JarSet:
 
 
 def _replace(directory: Path, fetched: Path, old: Path) -> None:
-    """A program that runs keeps its open jars when their directory is moved away."""
+    """A running program keeps its open jars when their directory is moved."""
     if directory.exists():
         shutil.move(directory, old)
     os.replace(fetched, directory)

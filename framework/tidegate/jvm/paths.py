@@ -1,4 +1,4 @@
-"""Where Java and jars are, and what the environment says about it."""
+"""Paths of Java and jars, and the environment variables that set them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ("cache_directory", "java_home", "repository", "user_directory")
 
 
 def cache_directory(name: str) -> Path:
-    """For what can be fetched again: per user, as the XDG specification says."""
+    """The user's cache directory of the XDG specification, for files that can be downloaded again."""
     return user_directory("XDG_CACHE_HOME", ".cache") / "tidegate" / name
 
 
@@ -19,11 +19,11 @@ def java_home() -> Path | None:
 
 
 def repository() -> str | None:
-    """A mirror of Maven Central, by the variable that Spark knows. Maven has settings of its own for that."""
+    """A mirror of Maven Central, from the variable that Spark uses. Maven has its own settings for mirrors."""
     return os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or None
 
 
 def user_directory(variable: str, usual: str) -> Path:
     named = os.environ.get(variable, "")
-    # The specification says to ignore what is not absolute.
+    # The specification says to ignore relative paths.
     return Path(named) if os.path.isabs(named) else Path.home() / usual

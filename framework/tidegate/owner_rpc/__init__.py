@@ -1,1 +1,1 @@
-"""How other processes on this machine talk to the one that owns an embedded log: a Unix socket beside the log."""
+"""RPC of other processes on this machine to the owner of an embedded log, over a Unix socket in the log's directory."""

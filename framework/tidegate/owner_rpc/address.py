@@ -1,4 +1,4 @@
-"""Where the owner of a log can be reached: a socket, and a small file in the log's directory that names it."""
+"""The address of a log's owner: a Unix socket, and a file in the log's directory that names it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-__all__ = ("Address", "announce", "bind", "read_address", "withdraw")
+__all__ = ("Address", "bind", "publish_address", "read_address", "remove_address")
 
 FILE: Final = "control.json"
 SOCKET: Final = "control.sock"
-LONGEST: Final = 100
-"""Bytes in a socket's path; some systems allow 103."""
+MAX_PATH: Final = 100
+"""Bytes of a socket's path; some systems allow only 103."""
 _PREFIX: Final = "tidegate-"
 
 
 class Address(Struct):
-    """What the file says."""
+    """The contents of the file."""
 
     pid: int
     socket: str
@@ -36,7 +36,7 @@ class Address(Struct):
 
 
 def read_address(directory: Path) -> Address | None:
-    """None: nobody has announced an address, or what is there cannot be read."""
+    """None: there is no address, or the file is unreadable."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=Address)
     except (OSError, msgspec.MsgspecError):
@@ -44,10 +44,11 @@ def read_address(directory: Path) -> Address | None:
 
 
 def bind(directory: Path) -> socket.socket:
-    """A socket in the directory; where its path is too long, or sockets are not possible, in a private one."""
-    _remove_left_behind(directory)
+    """A socket in the directory; if its path is too long, or the file system has no sockets, in a private temporary
+    directory."""
+    _remove_stale_socket(directory)
     path = directory.absolute() / SOCKET
-    if len(os.fsencode(path)) < LONGEST:
+    if len(os.fsencode(path)) < MAX_PATH:
         try:
             return _bind(path)
         except OSError:
@@ -56,8 +57,8 @@ def bind(directory: Path) -> socket.socket:
     return _bind(private / SOCKET)
 
 
-def announce(directory: Path, bound: socket.socket) -> Address:
-    """Write the file, for this user only, and at once."""
+def publish_address(directory: Path, bound: socket.socket) -> Address:
+    """Write the file atomically, readable by this user only."""
     address = Address(
         pid=os.getpid(), socket=str(bound.getsockname()), started=int(time.time()), command=" ".join(sys.argv)
     )
@@ -71,9 +72,9 @@ def announce(directory: Path, bound: socket.socket) -> Address:
     return address
 
 
-def withdraw(directory: Path) -> None:
+def remove_address(directory: Path) -> None:
     """Remove the file and the socket that it names."""
-    _remove_left_behind(directory)
+    _remove_stale_socket(directory)
     (directory / FILE).unlink(missing_ok=True)
 
 
@@ -82,15 +83,16 @@ def _bind(path: Path) -> socket.socket:
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         bound.bind(str(path))
-        path.chmod(0o600)  # nobody can connect before it listens
+        path.chmod(0o600)  # before it listens, so no other user can connect
     except OSError:
         bound.close()
         raise
     return bound
 
 
-def _remove_left_behind(directory: Path) -> None:
-    """The socket of an owner that is gone, for example one that was killed. Removes nothing that is not ours."""
+def _remove_stale_socket(directory: Path) -> None:
+    """Removes the socket of an owner that has ended, for example by a kill. Checks that the path is a socket of
+    ours."""
     address = read_address(directory)
     if address is None:
         return

@@ -1,4 +1,4 @@
-"""What can be asked of the owner of a log, and how it is carried out."""
+"""The operations of the owner RPC, and their execution by the owner."""
 
 from __future__ import annotations
 
@@ -35,42 +35,42 @@ from tidegate.owner_rpc.protocol import (
 from tidegate.owner_rpc.rwlock import RWLock
 from tidegate.query.views import ServiceView
 
-__all__ = ("Described", "Operations", "Owned", "Owner", "by_partition", "describe_topics")
+__all__ = ("Offsets", "Operations", "Owner", "OwnerContext", "describe_topics", "group_by_partition")
 
 
-class Owned(Protocol):
-    """What the owner of a log has."""
+class OwnerContext(Protocol):
+    """The parts of the owning process that operations use."""
 
     @property
     def plan(self) -> Plan: ...
     @property
     def log(self) -> Log: ...
     @property
-    def gate(self) -> RWLock: ...
+    def lock(self) -> RWLock: ...
     @property
     def tasks(self) -> Mapping[str, Task]:
-        """Those that run here, by name."""
+        """The running tasks, by name."""
 
     async def view(self, service: str, key: bytes | None = None) -> ServiceView:
-        """Its committed state, once it is recovered; with a key, perhaps only that of the key's task."""
+        """The committed state of a service, once it is recovered; with a key, at least that of the key's task."""
 
     async def reset(self, *, outputs: bool, everything: bool) -> list[str]:
-        """Start anew. Returns the topics that were emptied."""
+        """Reset the app. Returns the emptied topics."""
 
     async def checkpoint(self, name: str | None = None, *, stop: bool = False, timeout: float | None = None) -> int:
-        """Take a checkpoint, or a savepoint of this name, and then stop if asked to. Returns its number."""
+        """Take a checkpoint or, with a name, a savepoint; with `stop`, stop the app afterwards. Returns its epoch."""
 
 
 class Operations(Protocol):
-    """The same, whether one owns the log or asks the process that does."""
+    """Operations on an app's log: direct in the owning process, through a Connection in others."""
 
     async def topics(self) -> list[TopicStatus]: ...
 
     async def append(self, topic: str, records: list[AppendedRecord]) -> Mapping[int, int]:
-        """In one transaction. Returns per partition the position after the last record, when all are durable."""
+        """Append in one transaction. Returns by partition the position after the last record, when all are durable."""
 
     async def services(self) -> list[ServiceStatus]:
-        """How far the running tasks have come."""
+        """The progress of the running tasks."""
 
     async def entries(self, request: Entries) -> StatePage: ...
 
@@ -84,10 +84,10 @@ class Operations(Protocol):
 
 
 class Owner:
-    """Operations of the process that owns the log."""
+    """Executes operations in the process that owns the log."""
 
-    def __init__(self, owned: Owned) -> None:
-        self._owned = owned
+    def __init__(self, context: OwnerContext) -> None:
+        self._context = context
 
     async def answer(
         self, request: Append | Topics | Services | Entries | Timers | Items | Reset | TakeCheckpoint
@@ -111,34 +111,34 @@ class Owner:
                 return await self.checkpoint(request)
 
     async def topics(self) -> list[TopicStatus]:
-        async with self._owned.gate.together():
-            return await describe_topics(self._owned.log, (await self._owned.log.topics()).values())
+        async with self._context.lock.shared():
+            return await describe_topics(self._context.log, (await self._context.log.topics()).values())
 
     async def append(self, topic: str, records: list[AppendedRecord]) -> Mapping[int, int]:
-        log = self._owned.log
-        async with self._owned.gate.together():
+        log = self._context.log
+        async with self._context.lock.shared():
             spec = (await log.topics()).get(topic)
             if spec is None:
                 raise UnknownTopicError(topic, await log.topics())
             writer = await log.writer()
             try:
-                ends = await writer.append(by_partition(spec, records))
+                ends = await writer.append(group_by_partition(spec, records))
             finally:
                 await writer.close()
         return {source.partition: end for source, end in ends.items()}
 
     async def services(self) -> list[ServiceStatus]:
-        async with self._owned.gate.together():
-            tasks = list(self._owned.tasks.values())  # they come and go meanwhile
-            ends = await self._owned.log.end_offsets({source for task in tasks for source in task.inputs})
-            found: dict[str, list[TaskStatus]] = {name: [] for name in self._owned.plan.services}
+        async with self._context.lock.shared():
+            tasks = list(self._context.tasks.values())  # the mapping changes during the awaits
+            ends = await self._context.log.end_offsets({source for task in tasks for source in task.inputs})
+            found: dict[str, list[TaskStatus]] = {name: [] for name in self._context.plan.services}
             for task in tasks:
                 found[task.definition.name].append(_status(task, ends))
                 await asyncio.sleep(0)
         return [ServiceStatus(name, tasks) for name, tasks in found.items()]
 
     async def entries(self, request: Entries) -> StatePage:
-        async with self._owned.gate.together():
+        async with self._context.lock.shared():
             view = await self._view(request.service, request.key)
             page = await view.entries(
                 request.state, key=request.key, prefix=request.prefix, after=request.after, limit=request.limit
@@ -146,29 +146,29 @@ class Owner:
         return StatePage(page)
 
     async def timers(self, request: Timers) -> StatePage:
-        async with self._owned.gate.together():
+        async with self._context.lock.shared():
             view = await self._view(request.service, request.key)
             return StatePage(await view.timers(request.key, after=request.after, limit=request.limit))
 
     async def items(self, request: Items) -> OperatorItems:
-        async with self._owned.gate.together():
+        async with self._context.lock.shared():
             return OperatorItems((await self._view(request.service)).items(request.state))
 
     async def reset(self, request: Reset) -> ResetDone:
-        return ResetDone(await self._owned.reset(outputs=request.outputs, everything=request.everything))
+        return ResetDone(await self._context.reset(outputs=request.outputs, everything=request.everything))
 
     async def checkpoint(self, request: TakeCheckpoint) -> CheckpointTaken:
-        epoch = await self._owned.checkpoint(request.name, stop=request.stop, timeout=request.timeout)
+        epoch = await self._context.checkpoint(request.name, stop=request.stop, timeout=request.timeout)
         return CheckpointTaken(epoch)
 
     async def _view(self, service: str, key: bytes | None = None) -> ServiceView:
-        if service not in self._owned.plan.services:
-            raise UnknownNameError("service", service, self._owned.plan.services)
-        return await self._owned.view(service, key)
+        if service not in self._context.plan.services:
+            raise UnknownNameError("service", service, self._context.plan.services)
+        return await self._context.view(service, key)
 
 
-async def describe_topics(log: Described, specs: Iterable[TopicSpec]) -> list[TopicStatus]:
-    """How far these topics reach, by their names."""
+async def describe_topics(log: Offsets, specs: Iterable[TopicSpec]) -> list[TopicStatus]:
+    """The status of these topics, sorted by name."""
     sources = {spec: [TopicPartition(spec.name, number) for number in range(spec.partitions)] for spec in specs}
     every = [source for partitions in sources.values() for source in partitions]
     starts, ends = await log.start_offsets(every), await log.end_offsets(every)
@@ -186,18 +186,18 @@ async def describe_topics(log: Described, specs: Iterable[TopicSpec]) -> list[To
     ]
 
 
-class Described(Protocol):
-    """A log, or an observer of one."""
+class Offsets(Protocol):
+    """A log or an observer."""
 
     async def start_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
 
-def by_partition(spec: TopicSpec, records: list[AppendedRecord]) -> dict[TopicPartition, list[NewRecord]]:
+def group_by_partition(spec: TopicSpec, records: list[AppendedRecord]) -> dict[TopicPartition, list[NewRecord]]:
     grouped: dict[TopicPartition, list[NewRecord]] = {}
     for partition, key, value, timestamp, headers in records:
         if not 0 <= partition < spec.partitions:
-            raise UsageError(f"topic {spec.name!r} has {spec.partitions} partitions, so there is no {partition}")
+            raise UsageError(f"topic {spec.name!r} has {spec.partitions} partitions; there is no partition {partition}")
         grouped.setdefault(TopicPartition(spec.name, partition), []).append((key, value, timestamp, headers))
     return grouped
 

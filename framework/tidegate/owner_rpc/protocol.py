@@ -1,8 +1,8 @@
-"""What travels over the socket: requests, answers, and how they are framed.
+"""The wire protocol of the owner RPC: requests, answers, framing.
 
-A message is its length, four bytes, and a msgpack struct that names its kind. A client says hello and its version; then
-it asks, one request at a time, and gets one answer to each: what it asked for, or a failure. An owner that stops says
-goodbye instead of the next answer: what came after the last answer was not taken up. Nothing is ever pickled.
+A message is a length of four bytes and a tagged msgpack struct. A client sends Hello with its version, then one request
+at a time; the owner answers each with a result or a Failure. An owner that stops sends Goodbye instead of the next
+answer: it has not executed any request after the last answer. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.errors import OwnerError
 from tidegate.query.pages import Page
 
 __all__ = (
-    "MOST_BYTES",
+    "MAX_MESSAGE_BYTES",
     "VERSION",
     "Answer",
     "Append",
@@ -54,8 +54,8 @@ __all__ = (
 )
 
 VERSION: Final = 1
-MOST_BYTES: Final = 16 << 20
-"""Of a message: the largest record, twice over."""
+MAX_MESSAGE_BYTES: Final = 16 << 20
+"""Limit of a message: twice the largest record."""
 
 _LENGTH: Final = struct.Struct(">I")
 
@@ -68,26 +68,26 @@ class Hello(Struct, tag="hello"):
 
 
 AppendedRecord = tuple[int, bytes | None, bytes | None, int, list[tuple[str, bytes]]]
-"""Partition, key, value, timestamp, headers: encoded and placed by whoever sends them."""
+"""Partition, key, value, timestamp, headers: the client encodes and partitions them."""
 
 
 class Append(Struct, tag="append"):
-    """Append these, in one transaction."""
+    """Append records in one transaction."""
 
     topic: str
     records: list[AppendedRecord]
 
 
 class Topics(Struct, tag="topics"):
-    """All topics, and how far each partition reaches."""
+    """All topics, with the start and end offsets of their partitions."""
 
 
 class Services(Struct, tag="services"):
-    """How far each task has come."""
+    """The progress of each task."""
 
 
 class Entries(Struct, tag="entries"):
-    """A page of a keyed state: of one key, or of all that begin with `prefix`."""
+    """A page of a keyed state: of one key, or of the keys that start with `prefix`."""
 
     service: str
     state: str
@@ -105,21 +105,21 @@ class Timers(Struct, tag="timers"):
 
 
 class Items(Struct, tag="items"):
-    """An operator state, of all tasks."""
+    """An operator state of all tasks."""
 
     service: str
     state: str
 
 
 class Reset(Struct, tag="reset"):
-    """Forget state, timers and positions; empty also what services write, or everything."""
+    """Remove state, timers and positions; with `outputs` also the output topics, with `everything` all topics."""
 
     outputs: bool = False
     everything: bool = False
 
 
 class TakeCheckpoint(Struct, tag="checkpoint"):
-    """Take a checkpoint, or a savepoint of this name; then stop, if asked to."""
+    """Take a checkpoint or, with a name, a savepoint; with `stop`, stop the app afterwards."""
 
     name: str | None = None
     stop: bool = False
@@ -133,7 +133,7 @@ Request = Hello | Append | Topics | Services | Entries | Timers | Items | Reset 
 
 
 class Welcome(Struct, tag="welcome"):
-    """Who owns the log."""
+    """The owner's process, app and run."""
 
     version: int
     app: str
@@ -141,22 +141,22 @@ class Welcome(Struct, tag="welcome"):
     command: str
     started: int
     run: str = "1"
-    """Which of the app's runs it works for."""
+    """The run that the owner works for."""
 
 
 class Failure(Struct, tag="failure"):
     kind: str
-    """The class of the error."""
+    """The name of the error's class."""
     message: str
 
 
 class Goodbye(Struct, tag="goodbye"):
-    """The owner stops. It has not taken up anything after its last answer."""
+    """The owner stops. It has not executed any request after its last answer."""
 
 
 class Appended(Struct, tag="appended"):
     positions: dict[int, int]
-    """Per partition, the position after the last record."""
+    """By partition, the position after the last record."""
 
 
 class TopicStatus(Struct):
@@ -177,12 +177,12 @@ class TaskStatus(Struct):
     number: int
     state: str
     lag: int
-    """Offsets of its inputs that are not handled yet."""
+    """Input offsets that are not processed yet."""
     watermark: int
     waiting: int
-    """Handlers that have begun and not ended."""
+    """Handlers that have started and not finished."""
     worker: str = ""
-    """Who runs it, where that is known."""
+    """The worker that runs it; empty: unknown."""
 
 
 class ServiceStatus(Struct):
@@ -200,7 +200,7 @@ class StatePage(Struct, tag="page"):
 
 class OperatorItems(Struct, tag="items"):
     items: list[tuple[int, bytes | None]]
-    """Per task, its stored list."""
+    """By task, its encoded list."""
 
 
 class ResetDone(Struct, tag="reset"):
@@ -213,7 +213,7 @@ class CheckpointTaken(Struct, tag="checkpoint"):
 
 
 Done = Appended | TopicsFound | ServicesFound | StatePage | OperatorItems | ResetDone | CheckpointTaken
-"""What a request was answered with that was carried out."""
+"""Results of executed requests."""
 Answer = Welcome | Failure | Goodbye | Done
 
 
@@ -226,17 +226,17 @@ decode_answer: Final[Callable[[bytes], Answer]] = msgspec.msgpack.Decoder(Answer
 
 def encode(message: Request | Answer) -> bytes:
     body = _encoder.encode(message)
-    if len(body) > MOST_BYTES:
-        raise OwnerError(f"a message of {len(body):,} bytes is over the limit of {MOST_BYTES:,}")
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise OwnerError(f"a message of {len(body):,} bytes is over the limit of {MAX_MESSAGE_BYTES:,}")
     return _LENGTH.pack(len(body)) + body
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The body of the next message; None: the other side has closed."""
+    """The body of the next message; None: the peer has closed the connection."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        if length > MOST_BYTES:
-            raise OwnerError(f"a message of {length:,} bytes is over the limit of {MOST_BYTES:,}")
+        if length > MAX_MESSAGE_BYTES:
+            raise OwnerError(f"a message of {length:,} bytes is over the limit of {MAX_MESSAGE_BYTES:,}")
         return await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None

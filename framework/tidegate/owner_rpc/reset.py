@@ -1,8 +1,8 @@
-"""Starting an app anew: which topics go, and in what order things are removed.
+"""Resetting an app: the topics to empty, and the order of the removal.
 
-1. Remove the local stores. A crash after this costs nothing: they are rebuilt from the changelogs.
-2. Delete the topics, in one write to the log: from here on the app is new.
-3. Create them again, empty, and say which run this is: it stays the same.
+1. Remove the local stores. After a crash here they are rebuilt from the changelogs.
+2. Delete the topics, in one write to the log. From here on the app is reset.
+3. Create them again, and append the run's record: the run id does not change.
 """
 
 from __future__ import annotations
@@ -15,37 +15,36 @@ from tidegate.engine.topology.run import FIRST, Run, run_record
 from tidegate.errors import PartitionCountError
 from tidegate.logs.base import Log
 
-__all__ = ("Destroyed", "start_anew", "topics_of", "topics_to_empty")
+__all__ = ("LocalStores", "reset_app", "topics_of", "topics_to_empty")
 
-_MADE: Final = (".changelog", ".by-key", ".in-flight", ".dead-letters", ".control", ".mailbox")
-"""How the names of topics end that Tidegate makes."""
+_CREATED: Final = (".changelog", ".by-key", ".in-flight", ".dead-letters", ".control", ".mailbox")
+"""Suffixes of the topics that Tidegate creates."""
 
 
-class Destroyed(Protocol):
-    """Local stores."""
-
+class LocalStores(Protocol):
     def destroy_all(self) -> None: ...
 
 
 def topics_of(plan: Plan, existing: Iterable[str]) -> set[str]:
-    """Which topics of a log that others use, too, are this app's: those that its code names, and those that Tidegate
-    has made for it, also for services that are no more.
+    """This app's topics in a shared log: those that its code declares, and those that Tidegate has created for it, also
+    for services that were removed from the code.
 
-    What begins with the name of an app `shop` may be of an app `shop.eu`, which is known by its control topic."""
+    Topics that start with `shop.` may belong to an app `shop.eu`, which is recognized by its control topic."""
     existing, stem = set(existing), f"{plan.app}."
     controls = {name for name in existing if name.startswith(stem) and name.endswith(".control")}
     others = tuple(name.removesuffix("control") for name in controls - {plan.control.topic})
-    made = {name for name in existing if name.startswith(stem) and name.endswith(_MADE) and not name.startswith(others)}
-    noted = f"{plan.app}.requests"  # what was sent over HTTP under idempotency keys
-    return made | existing & {noted, *(spec.name for spec in plan.specs)}
+    own = (name for name in existing if name.startswith(stem) and not name.startswith(others))
+    created = {name for name in own if name.endswith(_CREATED)}
+    requests = f"{plan.app}.requests"  # HTTP requests with idempotency keys
+    return created | existing & {requests, *(spec.name for spec in plan.specs)}
 
 
 def topics_to_empty(plan: Plan, existing: Iterable[str], *, outputs: bool, everything: bool) -> set[str]:
-    """What must go for the services to start anew, and on request what they have written, or everything: of the app's
-    own topics, which `existing` are.
+    """The topics to empty for a reset; with `outputs` also the output topics, with `everything` all of `existing`, the
+    app's topics.
 
-    Topics between services go, too: their senders fill them again, and their readers would count both. So do mailboxes:
-    what lies there was said to actors that are no more."""
+    Topics between services are emptied, too: their senders send the records again, and their readers would process them
+    twice. So are mailboxes: their messages are for actors whose state is removed."""
     existing = set(existing)
     if everything:
         return existing
@@ -62,27 +61,27 @@ def topics_to_empty(plan: Plan, existing: Iterable[str], *, outputs: bool, every
     return wanted & existing
 
 
-async def start_anew(
-    plan: Plan, log: Log, stores: Destroyed, *, outputs: bool, everything: bool, shared: bool = False
+async def reset_app(
+    plan: Plan, log: Log, stores: LocalStores, *, outputs: bool, everything: bool, shared: bool = False
 ) -> list[str]:
-    """While no task is open and nobody appends. `shared`: the log is not the app's alone. Returns the topics that were
-    emptied."""
+    """Requires that no task is open and nothing is appended. `shared`: other apps use the log, too. Returns the emptied
+    topics."""
     existing = await log.topics()
     own = topics_of(plan, existing) if shared else existing
     emptied = topics_to_empty(plan, own, outputs=outputs, everything=everything)
-    for spec in plan.specs:  # one that stays, and does not fit, must be found before anything is removed
+    for spec in plan.specs:  # check the remaining topics before anything is removed
         known = existing.get(spec.name)
         if known is not None and known.partitions != spec.partitions and spec.name not in emptied:
             raise PartitionCountError(spec.name, known.partitions, spec.partitions)
     stores.destroy_all()
     await log.delete(emptied)
     await log.create(plan.specs)
-    await _go_on_as(plan, log)
+    await _append_run(plan, log)
     return sorted(emptied)
 
 
-async def _go_on_as(plan: Plan, log: Log) -> None:
-    """The control topic was emptied: without a record of the run, it would be the first."""
+async def _append_run(plan: Plan, log: Log) -> None:
+    """The control topic was emptied: without a record of the run, the app would start its first run."""
     if plan.run.id != FIRST.id:
         writer = await log.writer()
         try:

@@ -1,4 +1,4 @@
-"""A gate that many pass together, or one alone."""
+"""A shared/exclusive lock for coroutines."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ __all__ = ("RWLock",)
 
 
 class RWLock:
-    """Held together by whoever uses topics and tasks, and alone by whoever replaces them."""
+    """Users of topics and tasks hold it shared; an operation that replaces them, such as a reset, exclusively. A
+    waiting exclusive holder blocks new shared ones."""
 
     def __init__(self) -> None:
-        self._closed = asyncio.Lock()
-        self._inside = 0
-        self._empty = asyncio.Event()
+        self._exclusive = asyncio.Lock()
+        self._holders = 0
+        self._released = asyncio.Event()
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
-        async with self._closed:
-            self._inside += 1
+    async def shared(self) -> AsyncIterator[None]:
+        async with self._exclusive:
+            self._holders += 1
         try:
             yield
         finally:
-            self._inside -= 1
-            if not self._inside:
-                self._empty.set()
+            self._holders -= 1
+            if not self._holders:
+                self._released.set()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        async with self._closed:
-            while self._inside:
-                self._empty.clear()
-                await self._empty.wait()
+    async def exclusive(self) -> AsyncIterator[None]:
+        async with self._exclusive:
+            while self._holders:
+                self._released.clear()
+                await self._released.wait()
             yield

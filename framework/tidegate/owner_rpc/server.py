@@ -1,6 +1,6 @@
-"""The owner's side of the socket.
+"""The server of the owner RPC.
 
-CLOSED ──start──▶ SERVING ──stop──▶ LEAVING ──the last answer is given──▶ CLOSED
+CLOSED ──start──▶ SERVING ──stop──▶ STOPPING ──pending requests are answered──▶ CLOSED
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from tidegate.engine.topology.run import FIRST
 from tidegate.errors import OwnerError, TidegateError
-from tidegate.owner_rpc.address import Address, announce, bind, withdraw
+from tidegate.owner_rpc.address import Address, bind, publish_address, remove_address
 from tidegate.owner_rpc.operations import Owner
 from tidegate.owner_rpc.protocol import (
     VERSION,
@@ -34,17 +34,17 @@ __all__ = ("ControlServer", "ServerState")
 
 logger = logging.getLogger(__name__)
 
-MOST_CONNECTIONS: Final = 64
-LEAVE_SECONDS: Final = 30.0
-"""How long a request that was taken up may still take when the owner stops."""
+MAX_CONNECTIONS: Final = 64
+STOP_SECONDS: Final = 30.0
+"""How long a stop waits for requests under way."""
 LINGER_SECONDS: Final = 2.0
-"""How long the other side may take to read the goodbye."""
+"""How long a client has to read the Goodbye and close."""
 
 
 class ServerState(enum.Enum):
     CLOSED = "closed"
     SERVING = "serving"
-    LEAVING = "leaving"
+    STOPPING = "stopping"
 
 
 class ControlServer:
@@ -54,26 +54,26 @@ class ControlServer:
         self._server: asyncio.Server | None = None
         self._address: Address | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._leaving = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     async def start(self) -> None:
         bound = bind(self._directory)
         self._server = await asyncio.start_unix_server(self._serve, sock=bound)
-        self._address = announce(self._directory, bound)
+        self._address = publish_address(self._directory, bound)
         self.state = ServerState.SERVING
 
     async def stop(self) -> None:
-        """Take up nothing more, answer what was taken up, say goodbye."""
+        """Execute no new request, answer those under way, send Goodbye."""
         if self._server is None:
             return
-        self.state = ServerState.LEAVING
+        self.state = ServerState.STOPPING
         self._server.close()
-        self._leaving.set()
+        self._stopping.set()
         if self._connections:
-            _, late = await asyncio.wait(self._connections, timeout=LEAVE_SECONDS)
+            _, late = await asyncio.wait(self._connections, timeout=STOP_SECONDS)
             for connection in late:
                 connection.cancel()
-        withdraw(self._directory)
+        remove_address(self._directory)
         self._server, self.state = None, ServerState.CLOSED
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,10 +81,10 @@ class ControlServer:
         assert task is not None  # noqa: S101  a coroutine runs in one
         self._connections.add(task)
         try:
-            if len(self._connections) > MOST_CONNECTIONS:
-                await _send(writer, Failure("OwnerError", f"{MOST_CONNECTIONS} others are connected already"))
+            if len(self._connections) > MAX_CONNECTIONS:
+                await _send(writer, Failure("OwnerError", f"too many connections: {MAX_CONNECTIONS} are open already"))
                 return
-            await self._talk(reader, writer)
+            await self._handle_requests(reader, writer)
         except (ConnectionError, msgspec.MsgspecError, OwnerError) as error:
             logger.debug("a connection ended: %s", error)
         finally:
@@ -93,24 +93,24 @@ class ControlServer:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while (frame := await self._next(reader)) is not None:
             await _send(writer, await self._answer(frame))
-        if self._leaving.is_set():
+        if self._stopping.is_set():
             await _send(writer, Goodbye())
-            await _until_closed(reader)
+            await _discard_until_closed(reader)
 
     async def _next(self, reader: asyncio.StreamReader) -> bytes | None:
-        """The next request; None: there will be none, or it comes too late."""
+        """The next request; None: the client has closed, or the server stops."""
         reading = asyncio.ensure_future(read_frame(reader))
-        leaving = asyncio.ensure_future(self._leaving.wait())
+        stopping = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait((reading, leaving), return_when=asyncio.FIRST_COMPLETED)
-            return reading.result() if reading.done() and not self._leaving.is_set() else None
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() and not self._stopping.is_set() else None
         finally:
-            for waiting in (reading, leaving):
+            for waiting in (reading, stopping):
                 waiting.cancel()
-            await asyncio.gather(reading, leaving, return_exceptions=True)
+            await asyncio.gather(reading, stopping, return_exceptions=True)
 
     async def _answer(self, frame: bytes) -> Answer:
         try:
@@ -131,16 +131,16 @@ class ControlServer:
         if hello.version != VERSION:
             return Failure(
                 "OwnerError",
-                f"{self._address} speaks version {VERSION} of the control protocol, this command {hello.version}: "
+                f"{self._address} uses version {VERSION} of the owner protocol, this command version {hello.version}: "
                 f"use the same version of Tidegate for both.",
             )
         address = self._address
         return Welcome(VERSION, self._app, address.pid, address.command, address.started, self._run)
 
 
-async def _until_closed(reader: asyncio.StreamReader) -> None:
-    """Throw away what the other side still sends, until it has read the goodbye and closes. To close first would make
-    its write fail, and then it could not read the goodbye any more: it would not know that nothing was taken up."""
+async def _discard_until_closed(reader: asyncio.StreamReader) -> None:
+    """Read and discard until the client has read the Goodbye and closes. If the server closed first, a write of the
+    client could fail before it reads the Goodbye: it would not know that its request was not executed."""
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(LINGER_SECONDS):
             while await reader.read(1 << 16):

@@ -1,4 +1,4 @@
-"""How far the tasks of an app have come, by what they have committed: for those who cannot ask the workers."""
+"""The progress of an app's tasks from their committed markers, for commands that cannot ask the workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ("committed_status",)
 
 
 async def committed_status(plan: Plan, log: Observer, workers: Iterable[Worker]) -> list[ServiceStatus]:
-    """Of all tasks that ever ran or could run now."""
+    """The status of all tasks of the plan whose topics exist."""
     existing = await log.topics()
     tasks = [task for task in plan.tasks if {task.changelog.topic, *_inputs(task)} <= existing.keys()]
     committed, ends = await read_committed(log, tasks)

@@ -90,7 +90,7 @@ class ChangeFeed:
         self._stop: Callable[[], None] = lambda: None
 
     def __enter__(self) -> ChangeFeed:
-        self._stop = self._engine.commits.listen(self._on_commit)
+        self._stop = self._engine.commit_listeners.listen(self._on_commit)
         return self
 
     def __exit__(self, *_: object) -> None:

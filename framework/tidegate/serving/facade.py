@@ -269,7 +269,7 @@ class WorkerFacade:
         """The app's topics in the log, with their offsets."""
         self.require_running()
         wanted = self.tasks.engine.plan.topics
-        async with self._host.gate.together():
+        async with self._host.lock.shared():
             existing = await self._host.log.topics()
             return await describe_topics(self._host.log, [existing[name] for name in wanted if name in existing])
 

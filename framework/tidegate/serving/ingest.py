@@ -43,7 +43,7 @@ class TopicSender:
         `headers`. `key`: the idempotency key of the request, whose body is `body`."""
         records = self._records(topic, lines)
         host = self._host
-        async with host.gate.together():
+        async with host.lock.shared():
             if key is not None:
                 done = await (await self._current_requests()).write(key, f"{topic}\n".encode() + body, records)
                 topics = {name: dict(reached) for name, reached in done.positions.items()}

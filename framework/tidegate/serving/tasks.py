@@ -100,7 +100,7 @@ class LocalTasks:
         if has_reached(task, wanted):
             return
         moved = asyncio.Event()
-        stop = self.engine.commits.listen(lambda name, _: moved.set() if name == task.plan.id else None)
+        stop = self.engine.commit_listeners.listen(lambda name, _: moved.set() if name == task.plan.id else None)
         try:
             async with asyncio.timeout(seconds):
                 while not has_reached(self.task(definition, number), wanted):

@@ -174,7 +174,7 @@ class DrivenApp:
         """One step of a checkpoint in progress: the leader's part, and the commits that it triggers."""
         assert self.checkpoints is not None  # noqa: S101  checked by the caller
         await self.checkpoints.coordinator.step()
-        await self.engine.listen(timeout=0)
+        await self.engine.poll_control(timeout=0)
         await self.engine.commit_epochs()
 
     def restore(

@@ -32,7 +32,7 @@ def test_the_answer_to_a_commit_is_lost_and_its_outcome_is_read_from_the_log(
         life = world.live(environment={"TIDEGATE_BROKER": proxy.url})
         assert life.wait() == 0, world.told(life.output)
     assert proxy.lost[END_TXN] == 4, world.told("no answer was lost")
-    assert life.output.count("Opening it again, from its last commit") >= 1, world.told(life.output)
+    assert life.output.count("Reopening the task from its last commit") >= 1, world.told(life.output)
     oracle.check_ledger(world, world.look())
 
 
@@ -106,8 +106,8 @@ def test_a_worker_that_was_cut_off_is_fenced_when_the_network_is_back(
         world.until(lambda: world.observed("postings") == 2 * COUNT, "the other one does not do the work")
         proxy.mend()
         cut_off.wait_for("must discard its uncommitted work")
-        cut_off.wait_for("taken over by others")
-        other.wait_for("taken over by others")  # the other one has rejoined, and has its share again
+        cut_off.wait_for("revoked: ")
+        other.wait_for("revoked: ")  # the other one has rejoined, and has its share again
         for life in (cut_off, other):
             life.signal(signal.SIGTERM)
             assert life.wait() == 0, world.told(life.output)
@@ -135,7 +135,7 @@ def test_a_worker_that_the_group_has_lost_does_not_fence_its_successor_back(
         world.until(lambda: world.observed("postings") == 2 * COUNT, "the successor does not do the work")
         assert "must discard its uncommitted work" not in successor.output, world.told(successor.output)
         proxy.hold()
-        successor.wait_for("taken over by others")  # the other one has rejoined, and has its share again
+        successor.wait_for("revoked: ")  # the other one has rejoined, and has its share again
         for life in (lost, successor):
             life.signal(signal.SIGTERM)
             assert life.wait() == 0, world.told(life.output)

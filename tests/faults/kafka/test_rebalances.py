@@ -75,7 +75,7 @@ def test_one_worker_then_three_then_two_under_load(
         goes_on(world, lambda: sending.acknowledged, 300)
         end(world, first)
         goes_on(world, lambda: sending.acknowledged, 300)
-    assert "taken over by others" in first.output, world.told(first.output)
+    assert "revoked: " in first.output, world.told(first.output)
     end(world, *others)
     world.drain()
     check(world, world.look())
@@ -187,7 +187,7 @@ def test_a_restore_is_interrupted_by_a_rebalance_and_goes_on_elsewhere(
     world.until(lambda: world.struck["recovery.replaying:delay"] >= 2, "it does not restore")
     second = world.join(SLOWLY)
     second.wait_for("assigned:")
-    first.wait_for("taken over by others")
+    first.wait_for("revoked: ")
     assert "recovered" not in first.output, world.told("it was restored already: the test shows nothing")
     before = world.struck["recovery.replaying:delay"]
     world.until(lambda: world.struck["recovery.replaying:delay"] > before + 1, "they do not restore together")

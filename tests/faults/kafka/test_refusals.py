@@ -70,7 +70,7 @@ def test_a_batch_that_the_broker_refuses_inside_a_transaction_takes_nothing_else
 ) -> None:
     world = strict(new_kafka_world, app, seed, kind, waiting=waiting)
     life = world.drain()
-    assert life.output.count("Opening it again") >= 1, world.told("nothing was refused: the test shows nothing")
+    assert life.output.count("Reopening the task") >= 1, world.told("nothing was refused: the test shows nothing")
     check(world, world.look(), app, kind)
 
 
@@ -79,7 +79,7 @@ def test_a_bounded_run_whose_last_commit_is_refused_is_not_over(new_kafka_world:
     rarely: dict[str, Any] = {"TIDEGATE_COMMIT_INTERVAL": "1", "TIDEGATE_COMMIT_CHANGES": "100000"}
     world = strict(new_kafka_world, "dead_letters", seed, KINDS[1], partitions=1, **rarely)
     life = world.drain()
-    assert "Opening it again" in life.output, world.told("nothing was refused: the test shows nothing")
+    assert "Reopening the task" in life.output, world.told("nothing was refused: the test shows nothing")
     check(world, world.look(), "dead_letters", KINDS[1])
 
 

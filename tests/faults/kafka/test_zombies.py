@@ -66,7 +66,7 @@ def test_a_zombie_that_wakes_after_its_task_moved_is_fenced_and_throws_its_work_
     world.until(lambda: handled <= {*world.notes}, "the successor does not do the work")
 
     zombie.signal(signal.SIGCONT)
-    successor.wait_for("taken over by others")  # the zombie has rejoined
+    successor.wait_for("revoked: ")  # the zombie has rejoined
     world.append("entries", entries(seed + 1, COUNT, first=COUNT + 1))
     handled = {f"handled {number}" for number in range(1, 2 * COUNT + 1)}
     world.until(lambda: handled <= {*world.notes}, "they do not do the work together")
@@ -106,6 +106,6 @@ def test_a_nap_shorter_than_the_session_changes_nothing(new_kafka_world: NewKafk
     life.wait_until(lambda: handled <= {*world.notes}, what="did not go on")
     end_all(world, life)
     assert life.output.count("assigned:") == 1, world.told(life.output)
-    assert "Opening it again" not in life.output, world.told(life.output)
+    assert "Reopening the task" not in life.output, world.told(life.output)
     world.drain()
     oracle.check_alarms(world, world.look())

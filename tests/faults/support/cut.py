@@ -148,7 +148,7 @@ class World:
             self.counted["failures"] += 1
             task = self.chance.choice(tasks)
             task.handling.fail(LogUnavailableError("torn off"))
-            self.engine._roster.mends(task)
+            self.engine._task_manager.reopen(task)
 
     # -- steps -------------------------------------------------------------------------------------------------------
     async def step(self) -> None:
@@ -160,7 +160,7 @@ class World:
         elif dice < 0.74:
             self.commit()
         elif dice < 0.82:
-            await self.engine.listen(timeout=0)
+            await self.engine.poll_control(timeout=0)
         elif dice < 0.945:
             await self.lead()
         elif dice < 0.98:
@@ -174,7 +174,7 @@ class World:
         for task in list(self.engine.tasks.values()):
             if task.handling.failure is not None:
                 assert isinstance(task.handling.failure, LogUnavailableError | FencedError), task.handling.failure
-                self.engine._roster.mends(task)
+                self.engine._task_manager.reopen(task)
 
     def handle(self) -> None:
         for task in self._some():
@@ -285,7 +285,7 @@ async def play(seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch, *, r
     world = World(seed, directory if rocks else None)
     monkeypatch.setattr(MemoryFileSystem, "store", Files())
     monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
-    monkeypatch.setattr("tidegate.engine.worker.feed._READ", 3)
+    monkeypatch.setattr("tidegate.engine.worker.service_reader._READ", 3)
     monkeypatch.setattr("tidegate.checkpoints.coordination.log_trim._trimmed", lambda topic: topic.name in ("t", "u"))
     monkeypatch.setattr("tidegate.checkpoints.coordination.coordinator._TRIM_SECONDS", 0.0)
     monkeypatch.setattr(asyncio, "to_thread", soon(world.chance))

@@ -33,7 +33,7 @@ def test_a_snapshot_that_a_last_commit_begins_is_over_before_the_store_is_closed
     with AppHarness(make_app(), checkpoints=tmp_path / "kept", directory=tmp_path / "stores") as harness:
         harness.send("events", "go", key="k")
         harness.run(begin(harness))
-        harness.run(harness.engine.listen(timeout=0))
+        harness.run(harness.engine.poll_control(timeout=0))
         task = harness.engine.tasks["first.0"]
         assert task.epochs.due
         begun: list[Cut] = []

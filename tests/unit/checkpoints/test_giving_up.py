@@ -45,7 +45,7 @@ async def until_decided(harness: AppHarness) -> str:
         while harness.checkpoints.coordinator.ledger.under_way is not None:
             await harness.step_checkpoint()
             await asyncio.sleep(0.001)  # the threads that upload need Python's lock
-    await harness.engine.listen(timeout=0)
+    await harness.engine.poll_control(timeout=0)
     assert harness.checkpoints.latest is not None
     return f"{harness.checkpoints.latest.state}: {harness.checkpoints.latest.reason}"
 
@@ -74,14 +74,14 @@ def test_when_a_task_is_opened_again_before_it_has_reported(harness: AppHarness)
 
 async def reopen_in_the_middle(harness: AppHarness) -> None:
     """All tasks enter the epoch; one loses its connection at once."""
-    await harness.engine.listen(timeout=0)
+    await harness.engine.poll_control(timeout=0)
     for task in list(harness.engine.tasks.values()):
         await task.commit()
     victim = harness.engine.tasks["first.0"]
     assert victim.epochs.snapshotting
     victim.handling.failure = LogUnavailableError("torn off")
-    assert harness.engine._roster.mends(victim)
-    await harness.engine._roster.settled()
+    assert harness.engine._task_manager.reopen(victim)
+    await harness.engine._task_manager.wait_until_open()
 
 
 def test_one_that_opens_before_the_epoch_takes_part(harness: AppHarness) -> None:

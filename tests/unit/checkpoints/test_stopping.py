@@ -139,7 +139,7 @@ def test_one_that_ends_too_late_for_it_is_not_said_to_be_committed(harness: AppH
         await harness.engine.close_tasks(commit=True)
 
     harness.run(end())
-    assert set(harness.engine.undone) == {busy}
+    assert set(harness.engine.uncommitted) == {busy}
 
 
 def test_if_it_fails_the_app_goes_on(harness: AppHarness) -> None:
@@ -193,7 +193,7 @@ def test_one_that_is_complete_although_the_storage_did_not_say_so_stops_the_app(
 
     assert storage.lost == 1
     assert harness.run(asyncio.wait_for(asking, 1)) > 0
-    assert harness.engine._listening.stopped
+    assert harness.engine._control_listener.stopped
 
 
 def test_a_stop_request_fails_if_the_app_kept_running(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +202,6 @@ def test_a_stop_request_fails_if_the_app_kept_running(harness: AppHarness, monke
     asking = stop(harness)
     drive(harness, asking)
 
-    assert not harness.engine._listening.stopped
+    assert not harness.engine._control_listener.stopped
     with pytest.raises(CheckpointFailedError, match="keeps running"):
         harness.run(asyncio.wait_for(asking, 1))

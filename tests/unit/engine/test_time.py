@@ -381,7 +381,7 @@ def test_a_partition_with_unread_records_is_not_idle() -> None:
         harness.send(left, "waiting", key="k", timestamp=200, settle=False)
         harness.send(right, "newer", key="k", timestamp=2000, settle=False)
         harness.clock.advance(3600)
-        reader = next(iter(harness.engine._feeds.values())).reader
+        reader = next(iter(harness.engine._readers.values())).reader
         reader.pause([TopicPartition("left", 0)])
         harness.run(harness.engine.read_once())
         for _ in range(3):
@@ -588,7 +588,7 @@ def test_time_is_not_passed_on_before_all_due_timers_have_had_their_turn() -> No
             harness.run(harness.engine.read_once())
             while reader.ready:
                 harness.call(reader.run)
-            harness.run(harness.engine.listen(timeout=0))
+            harness.run(harness.engine.poll_control(timeout=0))
         harness.settle()
         assert {late for _, late, _ in [entry for entry in seen if isinstance(entry, tuple)]} == {False}
         assert len(seen) == 600

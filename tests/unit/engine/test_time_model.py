@@ -77,7 +77,7 @@ def perform(harness: AppHarness, name: str, number: int) -> None:
         case "read":
             harness.run(engine.read_once())
         case "listen":
-            harness.run(engine.listen(timeout=0))
+            harness.run(engine.poll_control(timeout=0))
         case "work":
             harness.run(engine.work_once())
         case "commit":

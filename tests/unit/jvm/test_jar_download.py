@@ -53,7 +53,7 @@ def test_with_neither_the_error_says_what_to_install() -> None:
     with pytest.raises(JarsError, match="pip install pyspark") as raised:
         choose_source("Kafka 4.3.1")
 
-    assert "the jars of Kafka 4.3.1 cannot be had" in str(raised.value)
+    assert "the jars of Kafka 4.3.1 cannot be downloaded" in str(raised.value)
     assert "Install Maven" in str(raised.value)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.owner_rpc import address
-from tidegate.owner_rpc.address import Address, announce, bind, read_address, withdraw
+from tidegate.owner_rpc.address import Address, bind, publish_address, read_address, remove_address
 
 
 def mode(path: Path | str) -> int:
@@ -24,7 +24,7 @@ def near(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 def test_the_socket_is_in_the_directory_and_for_its_user_only(near: Path) -> None:
     with bind(near) as bound:
-        announced = announce(near, bound)
+        announced = publish_address(near, bound)
 
         assert Path(announced.socket) == near / "control.sock"
         assert (mode(near / "control.sock"), mode(near / "control.json")) == (0o600, 0o600)
@@ -36,13 +36,13 @@ def test_where_the_path_is_too_long_the_socket_is_in_a_private_directory(tmp_pat
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     with bind(deep) as bound:
-        announced = announce(deep, bound)
+        announced = publish_address(deep, bound)
         private = Path(announced.socket).parent
 
         assert private != deep
         assert len(announced.socket) < 100
         assert mode(private) == 0o700
-        withdraw(deep)
+        remove_address(deep)
 
     assert not private.exists()
     assert read_address(deep) is None
@@ -50,9 +50,9 @@ def test_where_the_path_is_too_long_the_socket_is_in_a_private_directory(tmp_pat
 
 def test_what_a_killed_owner_left_behind_is_replaced(near: Path) -> None:
     with bind(near) as killed:
-        announce(near, killed)
+        publish_address(near, killed)
     with bind(near) as bound:
-        announce(near, bound)
+        publish_address(near, bound)
 
         assert stat.S_ISSOCK(os.lstat(near / "control.sock").st_mode)
 
@@ -66,7 +66,7 @@ def test_nothing_is_removed_that_is_no_socket_of_ours(near: Path) -> None:
         (near / "control.json").write_bytes(
             b'{"pid": 1, "socket": "%s", "started": 1, "command": "x"}' % str(path).encode()
         )
-        withdraw(near)
+        remove_address(near)
         assert path.exists()
 
 

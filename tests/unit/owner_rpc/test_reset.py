@@ -8,7 +8,7 @@ from tidegate import DEAD_LETTER, App, Context
 from tidegate.engine.runtime.state_directory import StateDirectory
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import PartitionCountError
-from tidegate.owner_rpc.reset import start_anew, topics_of, topics_to_empty
+from tidegate.owner_rpc.reset import reset_app, topics_of, topics_to_empty
 from tidegate.testing import MemoryLog
 
 app = App("shop")
@@ -74,10 +74,10 @@ async def test_a_topic_that_stays_and_does_not_fit_is_found_before_anything_goes
     stores = StateDirectory(None, app.define().resolve().settings)
 
     with pytest.raises(PartitionCountError, match="reset --all"):
-        await start_anew(plan, log, stores, outputs=False, everything=False)
+        await reset_app(plan, log, stores, outputs=False, everything=False)
 
     assert await log.topics() == before
-    await start_anew(plan, log, stores, outputs=False, everything=True)
+    await reset_app(plan, log, stores, outputs=False, everything=True)
     assert (await log.topics())["orders"].partitions == 4
 
 

@@ -6,26 +6,26 @@ from tidegate.owner_rpc.rwlock import RWLock
 
 
 async def test_many_pass_together() -> None:
-    gate = RWLock()
-    async with gate.together(), gate.together():
+    lock = RWLock()
+    async with lock.shared(), lock.shared():
         pass
 
 
 async def test_who_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out() -> None:
-    gate = RWLock()
+    lock = RWLock()
     seen: list[str] = []
 
     async def alone() -> None:
-        async with gate.alone():
+        async with lock.exclusive():
             seen.append("alone")
             await asyncio.sleep(0)
             seen.append("still alone")
 
     async def late() -> None:
-        async with gate.together():
+        async with lock.shared():
             seen.append("late")
 
-    async with gate.together():
+    async with lock.shared():
         waiting = asyncio.create_task(alone())
         await asyncio.sleep(0)
         behind = asyncio.create_task(late())
@@ -37,12 +37,12 @@ async def test_who_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out
 
 
 async def test_a_failure_inside_opens_the_gate() -> None:
-    gate = RWLock()
-    for enter in (gate.alone, gate.together):
+    lock = RWLock()
+    for enter in (lock.exclusive, lock.shared):
         try:
             async with enter():
                 raise RuntimeError
         except RuntimeError:
             pass
-    async with asyncio.timeout(1), gate.alone():
+    async with asyncio.timeout(1), lock.exclusive():
         pass

@@ -24,10 +24,10 @@ from tidegate.errors import (
     RefusedError,
 )
 from tidegate.owner_rpc import server as server_module
-from tidegate.owner_rpc.address import announce, bind, read_address
+from tidegate.owner_rpc.address import bind, publish_address, read_address
 from tidegate.owner_rpc.client import Connection, connect
 from tidegate.owner_rpc.operations import Owner
-from tidegate.owner_rpc.protocol import MOST_BYTES, Append, Entries, Goodbye, Hello, Reset, Topics, encode
+from tidegate.owner_rpc.protocol import MAX_MESSAGE_BYTES, Append, Entries, Goodbye, Hello, Reset, Topics, encode
 from tidegate.owner_rpc.server import ControlServer
 
 app = App("counted")
@@ -78,7 +78,7 @@ async def test_services_are_told_of_while_a_task_fails_and_is_opened_again(tmp_p
         await asyncio.sleep(0)
         task = host.tasks["counter.1"]
         task.handling.failure = LogUnavailableError("it is away")
-        assert host.engine._roster.mends(task)
+        assert host.engine._task_manager.reopen(task)
 
         (service,) = await telling
 
@@ -91,12 +91,12 @@ async def test_state_is_not_told_of_without_a_task_that_is_being_opened_again(tm
         await until({b"b": b"1", b"d": b"1"}, connection)
         task = host.tasks["counter.1"]
         task.handling.failure = LogUnavailableError("it is away")
-        assert host.engine._roster.mends(task)
+        assert host.engine._task_manager.reopen(task)
 
         with pytest.raises(NotReadyError, match=r"counter\.1"):
             await Owner(host).entries(Entries("counter", "count"))
 
-        await host.engine._roster.settled()
+        await host.engine._task_manager.wait_until_open()
         await until({b"b": b"1", b"d": b"1"}, connection)
 
 
@@ -173,7 +173,7 @@ async def raw_answer(directory: Path, data: bytes) -> Any:
 
 async def test_a_message_that_is_too_long_ends_the_connection_and_nothing_else(tmp_path: Path) -> None:
     async with running(app, tmp_path):
-        assert await raw_answer(tmp_path, struct.pack(">I", MOST_BYTES + 1) + b"x") is None
+        assert await raw_answer(tmp_path, struct.pack(">I", MAX_MESSAGE_BYTES + 1) + b"x") is None
         assert (await raw_answer(tmp_path, encode(Hello(1))))["type"] == "welcome"
 
 
@@ -193,7 +193,7 @@ async def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> Non
 
 
 async def test_too_many_connections_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 2)
     async with running(app, tmp_path), connected(tmp_path), connected(tmp_path):
         with pytest.raises(RefusedError, match="2 others are connected"):
             await connect(tmp_path / "counted")
@@ -272,7 +272,7 @@ async def test_an_owner_that_is_killed_in_between_leaves_the_outcome_open(tmp_pa
 
     with bind(tmp_path) as bound:
         server = await asyncio.start_unix_server(serve, sock=bound)
-        address = announce(tmp_path, bound)
+        address = publish_address(tmp_path, bound)
         reader, writer = await asyncio.open_unix_connection(address.socket)
         connection = Connection(address, reader, writer)
 
@@ -288,7 +288,7 @@ async def test_an_owner_that_hangs_is_reported(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("tidegate.owner_rpc.client.HELLO_SECONDS", 0.05)
     with bind(tmp_path) as bound:
         bound.listen()
-        announce(tmp_path, bound)
+        publish_address(tmp_path, bound)
 
         with pytest.raises(OwnerSilentError, match="has not answered"):
             await connect(tmp_path)
@@ -296,6 +296,6 @@ async def test_an_owner_that_hangs_is_reported(tmp_path: Path, monkeypatch: pyte
 
 async def test_nobody_is_there_when_the_socket_of_a_killed_owner_is(tmp_path: Path) -> None:
     with bind(tmp_path) as bound:
-        announce(tmp_path, bound)
+        publish_address(tmp_path, bound)
 
     assert await connect(tmp_path) is None

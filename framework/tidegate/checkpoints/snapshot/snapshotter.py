@@ -63,7 +63,7 @@ class Snapshotter:
 
     async def take(self, cut: Cut) -> None:
         task = cut.plan.id
-        directory = self._stores.beside("snapshots", f"{task}-{cut.epoch}")
+        directory = self._stores.scratch_directory("snapshots", f"{task}-{cut.epoch}")
         try:
             await self._write(cut, directory)  # 2
             report = await self._upload(cut, directory)

@@ -63,7 +63,7 @@ class Committer:
     ) -> None:
         self._plan, self._space, self._queues, self._store = plan, space, queues, store
         self._writer, self._emitted, self._metrics = writer, emitted, metrics
-        self._announced, self._turns = commits or CommitListeners(), turns or LoopScheduler()
+        self._listeners, self._turns = commits or CommitListeners(), turns or LoopScheduler()
         self.sent: dict[TopicPartition, int] = {}
         """Per output partition, the position after the last record of ours."""
         self.also: list[Change] = []
@@ -137,7 +137,7 @@ class Committer:
         self._space.applied()
         for queue in self._queues.values():
             queue.applied()
-        self._announced.tell(self._plan.id, frozen.changes)
+        self._listeners.notify(self._plan.id, frozen.changes)
 
     def _count(self, frozen: Frozen) -> None:
         self.commits += 1

@@ -129,7 +129,7 @@ class _Bringing:
         """Begin with a checkpoint. The store that is there is empty."""
         environment = self._environment
         # Another directory each time: a download for an opening that was called off may still be writing to its own.
-        directory = environment.stores.beside("restoring", f"{self._plan.id}-{uuid.uuid4().hex[:8]}")
+        directory = environment.stores.scratch_directory("restoring", f"{self._plan.id}-{uuid.uuid4().hex[:8]}")
         fault_point("recovery.fetching")
         oldest = environment.clock.now() - _TOMBSTONE_MS
         if not await environment.snapshots.fetch(self._plan, lineage, start, end, oldest, directory):

@@ -1,7 +1,7 @@
-"""What the control topic says about checkpoints, as far as tasks must know it.
+"""Records about checkpoints on the control topic that tasks read or write.
 
-The leader's record, under one key: which checkpoint was begun last, and what became of it. A task's own, when it has
-opened: from then on it cannot take the snapshot of an epoch that it has already entered.
+The barrier, under one key: the checkpoint that the leader began last, later with its outcome. A task's `Opened` record:
+a task that has opened cannot take the snapshot of an epoch that it is already in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = (
 )
 
 OWN_PREFIX: Final = b"tidegate/"
-"""What keys on the control topic begin with that are not the names of tasks."""
+"""Prefix of the control topic's keys that are not names of tasks."""
 CHECKPOINT_KEY: Final = b"tidegate/checkpoint"
 
 
@@ -37,13 +37,13 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     state: Literal["begun", "complete", "aborted"]
     started_ms: int
     name: str | None = None
-    """Of a savepoint."""
+    """The name of a savepoint; None: a checkpoint."""
     stop: bool = False
-    """Tasks handle nothing after it, and when it is complete the workers end."""
+    """Tasks process nothing after it; when it is complete, the workers stop."""
     base: int | None = None
-    """The newest complete checkpoint: its files need not be uploaded again."""
+    """The newest complete checkpoint, whose files can be shared."""
     request: str = ""
-    """Which request asked for it; empty: the interval."""
+    """The id of the request that triggered it; empty: the interval did."""
     reason: str = ""
     """Why it was aborted."""
     ended_ms: int = 0
@@ -54,7 +54,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     epoch: int
-    """The one that its marker names."""
+    """The epoch of its commit marker."""
 
 
 OPENED: Final = ControlRecords(b"tidegate/opened/", Opened)
@@ -72,4 +72,4 @@ def decode_checkpoint(raw: bytes) -> CheckpointRecord:
     try:
         return _checkpoints.decode(raw)
     except msgspec.MsgspecError as error:
-        raise DecodeError(f"the control topic's record of the last checkpoint cannot be read: {error}") from error
+        raise DecodeError(f"the record of the last checkpoint on the control topic cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""What a commit says about itself in the changelog, and what tasks tell those downstream."""
+"""The commit marker in a changelog, and the progress records that tasks send downstream."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ FORMAT: Final = 1
 
 
 class InputMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a task has come in one input partition."""
+    """The progress of a task in one input partition."""
 
     position: int
-    """Everything below was taken up."""
+    """All records below were processed or are unfinished."""
     unfinished: list[int] = []
-    """Offsets below `position` whose handlers were still waiting: after a crash only these are handled again."""
+    """Offsets below `position` whose handlers had not finished: a recovery processes them again."""
 
     @property
     def resume_at(self) -> int:
         return min(self.unfinished, default=self.position)
 
     def lost_below(self, start: int) -> int:
-        """How many offsets that were not done lie before the log's start."""
+        """The number of unprocessed offsets below the partition's start, which retention has deleted."""
         return max(0, start - self.position) + sum(offset < start for offset in self.unfinished)
 
     def from_start(self, start: int) -> InputMark:
-        """What is left of it in a log that begins at `start`."""
+        """The mark without the offsets below the partition's start."""
         unfinished = [offset for offset in self.unfinished if offset >= start]
         return InputMark(position=max(start, self.position), unfinished=unfinished)
 
@@ -54,11 +54,11 @@ class ChannelMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class CommitMarker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The last record of every commit, under the same key, so that a changelog always ends in its newest one."""
+    """The last record of every commit, under one key, so that a changelog always ends with its newest marker."""
 
     version: int = FORMAT
     lineage: str
-    """Made with the changelog: tells its stores from those of another life of the same topic."""
+    """Created with the changelog: a local store with another lineage belongs to a deleted topic of the same name."""
     run: str
     epoch: int = 0
     inputs: dict[str, InputMark]
@@ -100,7 +100,8 @@ def decode_marker(raw: bytes) -> CommitMarker:
         raise DecodeError(f"a changelog's commit marker cannot be read: {error}") from error
     if marker.version > FORMAT:
         raise DecodeError(
-            f"a newer Tidegate wrote this changelog (format {marker.version}; this one knows {FORMAT}): upgrade"
+            f"a newer version of Tidegate wrote this changelog (format {marker.version}; this version reads up to "
+            f"{FORMAT}). Upgrade."
         )
     return marker
 
@@ -112,7 +113,7 @@ def encode_progress(progress: Progress, run: str, epoch: int) -> bytes:
 
 
 def decode_progress(sender: bytes, raw: bytes, run: str) -> Progress | None:
-    """None: it is of another run."""
+    """None: the record belongs to another run."""
     record = _progress_decoder.decode(raw)
     if record.run != run:
         return None

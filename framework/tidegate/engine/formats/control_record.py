@@ -1,4 +1,4 @@
-"""Records on the control topic of which everybody has one of their own: one kind under one prefix, written as JSON."""
+"""Keyed records on the control topic: each kind has a key prefix, and JSON values."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class ControlRecords(Generic[T]):
         self._prefix, self._decoder = prefix, msgspec.json.Decoder(type_)
 
     def key(self, name: str) -> bytes:
-        """`name`: whose it is, such as a task's."""
+        """`name`: the owner of the record, such as a task."""
         return self._prefix + name.encode()
 
     def name(self, key: bytes) -> str | None:
-        """None: the key is of another kind."""
+        """None: a key of another kind."""
         return key.removeprefix(self._prefix).decode() if key.startswith(self._prefix) else None
 
-    def record(self, name: str, said: T | None, now: int) -> NewRecord:
-        """None removes it."""
-        return self.key(name), None if said is None else _encoder.encode(said), now, ()
+    def record(self, name: str, value: T | None, now: int) -> NewRecord:
+        """None: a tombstone."""
+        return self.key(name), None if value is None else _encoder.encode(value), now, ()
 
     def decode(self, raw: bytes) -> T:
         return self._decoder.decode(raw)

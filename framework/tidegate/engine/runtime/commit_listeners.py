@@ -1,4 +1,4 @@
-"""Telling others in this process what tasks have committed, as soon as the local store has it."""
+"""Commit listeners: called in this process with the changes of each commit, once the local store has them."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ __all__ = ("CommitListeners", "Listener")
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[str, Iterable[Change]], None]
-"""Gets the task and what has changed. The task's store shows exactly this commit while it runs: it must be quick."""
+"""Called with the task and its changes. The task's store contains exactly this commit during the call, so a listener
+must return quickly."""
 
 
 class CommitListeners:
-    """Those who want to know. A commit costs nothing while there is nobody."""
-
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call this at every commit, until the returned function is called."""
+        """Add a listener. Returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def tell(self, task: str, changes: Iterable[Change]) -> None:
-        """A listener that fails does not fail the commit, which has happened."""
+    def notify(self, task: str, changes: Iterable[Change]) -> None:
+        """An error of a listener is logged: the commit is already durable."""
         for listener in tuple(self._listeners):
             try:
                 listener(task, changes)
             except Exception:
-                logger.exception("a listener to the commits of %s failed", task)
+                logger.exception("a commit listener of %s failed", task)

@@ -1,4 +1,4 @@
-"""What all tasks of a worker share."""
+"""The services and settings that all tasks of a worker share."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ("Environment",)
 class Environment:
     app: str
     run: str
-    """Which life of the app this is; a restore starts another."""
+    """The id of the app's run; a restore starts another."""
     confirm_run: Callable[[], Awaitable[None]]
-    """Raises RunOverError if another one has begun."""
+    """Raises RunOverError if a newer run has started."""
     log: Log
     stores: StateDirectory
     snapshots: Snapshots
@@ -33,14 +33,11 @@ class Environment:
     clock: Clock
     metrics: Metrics
     wake: Callable[[], None]
-    """Something has happened that the engine must look at."""
+    """Wakes the engine's work loop."""
     cache_limit: int
-    """How many decoded values each state of each task may keep."""
-    commits: CommitListeners = field(default_factory=CommitListeners)
-    """Who wants to know of commits."""
-    readers: Executor | None = None
-    """The thread in which state is read ahead; None: it is not."""
-    turns: LoopScheduler = field(default_factory=LoopScheduler)
-    """Of the event loop: slices and commits take one each."""
-    ages: RetentionCheck = field(default_factory=RetentionCheck)
-    """Of what is emitted."""
+    """Decoded values that each state of each task may keep in memory."""
+    commit_listeners: CommitListeners = field(default_factory=CommitListeners)
+    prefetch_executor: Executor | None = None
+    """The thread that prefetches state; None: no prefetching."""
+    loop_scheduler: LoopScheduler = field(default_factory=LoopScheduler)
+    retention_check: RetentionCheck = field(default_factory=RetentionCheck)

@@ -1,9 +1,9 @@
-"""Turns of the event loop: each piece of work that takes long gets one of its own.
+"""Schedules long pieces of work in separate iterations (turns) of the event loop.
 
-asyncio runs everything that is ready before it looks at its sockets again. If a slice of handlers, the encoding of one
-commit and the storing of another fell into the same turn, then whoever waits for an answer over HTTP, or for a
-heartbeat, would wait for all three. And since a request is read in one turn and answered in the next, each of ours is
-followed by one that is everybody else's: a request then waits for one piece of work, not for two.
+asyncio runs all ready callbacks before it polls its sockets again. If a slice of handlers, the encoding of one commit
+and the storing of another ran in the same turn, an HTTP request or a heartbeat would wait for all three. A request is
+read in one turn and answered in the next, so each turn of ours is followed by a free one: a request then waits for one
+piece of work instead of two.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ __all__ = ("LoopScheduler",)
 
 
 class LoopScheduler:
-    """Gives out every second turn of the loop, in the order in which they are asked for."""
+    """Grants every second turn of the loop, first come, first served."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._giving = False
+        self._granting = False
 
     async def next(self) -> None:
-        """Go on in a turn in which nobody else does who has asked here."""
+        """Continue in a turn that no other caller of this scheduler shares."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
-        if not self._giving:
-            self._giving = True
-            loop.call_soon(self._give, loop)
+        if not self._granting:
+            self._granting = True
+            loop.call_soon(self._grant, loop)
         await turn
 
-    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _grant(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
-            if not turn.done():  # else whoever asked was cancelled
+            if not turn.done():  # done: the caller was cancelled
                 turn.set_result(None)
-                loop.call_soon(loop.call_soon, self._give, loop)  # behind the one that goes on now, and a turn later
+                loop.call_soon(loop.call_soon, self._grant, loop)  # after the caller continues, and one turn later
                 return
-        self._giving = False
+        self._granting = False

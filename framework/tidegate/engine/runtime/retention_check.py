@@ -1,6 +1,7 @@
-"""Records that are older than what their topic keeps: a broker deletes them within minutes, read or not.
+"""Warns of emitted records that are older than the retention of their topic: a broker deletes them within minutes, read
+or not.
 
-They are as old as the events that they come from. Whoever works through history should be told before it is gone.
+Emitted records have the timestamps of their events, so this happens when an app processes historical data.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ _DAY_MS: Final = 24 * 3_600_000
 
 
 class RetentionCheck:
-    """What the tasks of a worker emit, and how long topics keep it. Says so once for each topic."""
+    """Checks the commits of a worker's tasks. Warns once per topic."""
 
     def __init__(self, retentions: Mapping[str, int] | None = None) -> None:
-        """`retentions`: of topics that keep records by their own time, for how many ms."""
-        self._kept = dict(retentions or {})
+        """`retentions`: in ms, by topic whose retention goes by the records' timestamps."""
+        self._retentions = dict(retentions or {})
 
-    def look_at(self, service: str, outputs: Mapping[TopicPartition, NewRecordColumns], now: int) -> None:
-        """The first record of each partition is enough: time moves on slowly."""
+    def check(self, service: str, outputs: Mapping[TopicPartition, NewRecordColumns], now: int) -> None:
+        """Looks at the first record of each partition only: event time advances slowly."""
         for target, records in outputs.items():
-            kept = self._kept.get(target.topic)
-            if kept is not None and records and (age := now - records[0][2]) > kept:
-                del self._kept[target.topic]
-                self._tell(service, target.topic, age, kept)
+            retention = self._retentions.get(target.topic)
+            if retention is not None and records and (age := now - records[0][2]) > retention:
+                del self._retentions[target.topic]
+                self._warn(service, target.topic, age, retention)
 
-    def _tell(self, service: str, topic: str, age: int, kept: int) -> None:
+    def _warn(self, service: str, topic: str, age: int, retention: int) -> None:
         logger.warning(
-            "%s emits to %s what is %.1f days old, by the time of its events, and the topic keeps records for %s: the "
-            "broker may delete it before anybody reads it. Declare the topic with retention=0, and if it exists, set "
-            "its retention.ms to -1.",
-            service, topic, age / _DAY_MS, timedelta(milliseconds=kept),
+            "%s emits records to %s that are %.1f days old by their event time, and the topic keeps records for %s: "
+            "the broker may delete them before they are read. Declare the topic with retention=0 and, if it exists, "
+            "set its retention.ms to -1.",
+            service, topic, age / _DAY_MS, timedelta(milliseconds=retention),
         )  # fmt: skip

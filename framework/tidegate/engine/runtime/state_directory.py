@@ -1,4 +1,4 @@
-"""Opens the local stores of tasks, wherever they are."""
+"""The local stores of a worker's tasks: on disk below one directory, or in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ("StateDirectory",)
 
 
 class StateDirectory:
-    """Under `directory`, one store for each task; in memory if there is none."""
+    """One store per task below `directory`; None: in memory."""
 
     def __init__(self, directory: Path | None, settings: Settings) -> None:
         self.directory = directory if settings.store == "rocksdb" else None
@@ -26,14 +26,14 @@ class StateDirectory:
         self._options = RocksOptions(cache_bytes=2 * third, write_buffers_bytes=third)
 
     def open(self, service: str, number: int, *, buffered: int) -> SnapshotStore:
-        """StoreCorruptError: it must be destroyed first. `buffered`: how many changes may wait in memory."""
+        """StoreCorruptError: the store must be destroyed first. `buffered`: changes that may be buffered in memory."""
         if self.directory is None:
             return MemoryStore()
         store = RocksStore(self._path(service, number), options=self._options)
         return WriteBuffer(store, entries=buffered)
 
     def adopt(self, service: str, number: int, directory: Path, *, buffered: int) -> SnapshotStore:
-        """Open what was brought into this directory, instead of what the task has, which is closed."""
+        """Replace the task's store, which is closed, with the one in this directory, and open it."""
         if self.directory is None:
             try:
                 return MemoryStore.load(directory)
@@ -45,8 +45,8 @@ class StateDirectory:
         directory.rename(path)
         return self.open(service, number, buffered=buffered)
 
-    def beside(self, purpose: str, name: str) -> Path:
-        """A directory for what is on its way from a store or to one; it is not there yet."""
+    def scratch_directory(self, purpose: str, name: str) -> Path:
+        """A path, on the file system of the stores, for a snapshot being written or downloaded. Does not exist yet."""
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="tidegate-"))
             weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
@@ -55,8 +55,8 @@ class StateDirectory:
         directory.parent.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def clear_left_behind(self) -> None:
-        """What was on its way when the process ended."""
+    def clear_scratch(self) -> None:
+        """Remove the scratch directories of an earlier process."""
         for directory in self._root.glob(".*/*") if self._root is not None else ():
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -72,13 +72,13 @@ class StateDirectory:
             shutil.rmtree(self._path(service, number), ignore_errors=True)
 
     def destroy_all(self) -> None:
-        """What is on disk of all tasks, those of services that are no more included."""
+        """Remove all stores, including those of services that were removed from the code."""
         root, attempts = self._root, 5
         while root is not None and root.exists():
             attempts -= 1
             try:
                 shutil.rmtree(root)
-            except OSError:  # a download that nobody waits for any more may have put one more file there
+            except OSError:  # an abandoned download may have added a file meanwhile
                 if not attempts:
                     raise
 

@@ -1,4 +1,4 @@
-"""How long a coroutine holds the event loop, whatever it waits for in between."""
+"""Measures the time that a coroutine uses of the event loop, without the time that it waits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ T = TypeVar("T")
 class Stopwatch:
     def __init__(self) -> None:
         self.seconds = 0.0
-        """Of the loop. What ran in threads and in tasks of their own is not in it."""
+        """Time in the event loop, without threads and other tasks."""
 
     @types.coroutine
-    def around(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-        """Await this, and count the time of its own turns."""
+    def measure(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Await the coroutine, and add the time of its steps."""
         step: Callable[[], Any] = partial(coroutine.send, None)
         while True:
             started = perf_counter()

@@ -1,1 +1,1 @@
-"""The worker around the tasks: which tasks run here, who reads for them, what the control topic says."""
+"""The worker around the tasks: the work loop, assignment of tasks, reading, the control topic, monitoring."""

@@ -1,6 +1,6 @@
-"""What the control topic says to a worker: how far other tasks' time has come, barriers, and that another run began.
+"""Reads the control topic for a worker: progress of other tasks, barriers of checkpoints, the start of another run.
 
-The tasks that run here are told at once. What was said last is kept for those that open later.
+It passes records on to the running tasks, and keeps the latest ones for tasks that open later.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class ControlListener:
     def __init__(
         self, plan: Plan, log: Log, tasks: Mapping[str, Task], snapshots: Snapshots, wake: Callable[[], None]
     ) -> None:
-        """`tasks`: those that run here; they change."""
+        """`tasks`: the tasks that run here; the mapping changes."""
         self._plan, self._log, self._run = plan, log, plan.run.id
         self._tasks, self._snapshots, self._wake = tasks, snapshots, wake
         self._reader: Reader | None = None
         self._barrier: CheckpointRecord | None = None
-        """The newest checkpoint: for tasks that open later."""
-        self._heard: dict[str, Progress] = {}
-        """What each sending task told last: for readers that open later."""
+        """The latest checkpoint record, for tasks that open later."""
+        self._progress: dict[str, Progress] = {}
+        """By sending task, its latest progress, for tasks that open later."""
         self._caught_up = False
-        """What the control topic says from now on is said while this worker runs."""
+        """Records read from now on were written while this worker runs."""
         self.stopped = False
-        """The app has stopped, with a savepoint."""
+        """The app has stopped with a savepoint."""
 
     async def catch_up(self) -> None:
-        """What tasks have told before we came. That a bounded run was at its end, they told of that run only."""
+        """Reads the topic to its end. Drops watermarks at the end of time: they belong to an earlier bounded run."""
         self._barrier, self._caught_up = None, False
         self._snapshots.reset()
         control = self._plan.control
@@ -47,54 +47,54 @@ class ControlListener:
         self._reader = self._log.reader()
         self._reader.assign({control: start[control]})
         while self._reader.position(control) < end[control]:
-            await self.listen(timeout=0.5)
-        self._heard = {sender: told for sender, told in self._heard.items() if told.watermark < MAX_TIME}
+            await self.poll(timeout=0.5)
+        self._progress = {sender: last for sender, last in self._progress.items() if last.watermark < MAX_TIME}
         self._caught_up = True
 
     async def close(self) -> None:
-        reader, self._reader, self._heard = self._reader, None, {}
+        reader, self._reader, self._progress = self._reader, None, {}
         if reader is not None:
             await reader.close()
 
-    def tell(self, task: Task) -> None:
-        """A task has opened: what was said before."""
+    def bring_up_to_date(self, task: Task) -> None:
+        """Passes the latest records on to a task that has opened."""
         if self._barrier is not None and (self._barrier.state == "begun" or self.stopped):
             task.epochs.move_to(self._barrier.epoch, stop=self._barrier.stop)
-        for progress in self._heard.values():
+        for progress in self._progress.values():
             task.timekeeper.hear(progress)
 
-    async def listen(self, *, timeout: float) -> bool:
-        """Pass on what is said. False: no task has told anything new."""
+    async def poll(self, *, timeout: float) -> bool:
+        """Reads and passes on new records. False: there was no new progress."""
         assert self._reader is not None  # noqa: S101  tasks are open
-        heard = False
+        progressed = False
         for batch in await self._reader.read(timeout=timeout):
             for record in batch.records:
                 if record.key is None or record.value is None:
                     continue
                 if record.key.startswith(OWN_PREFIX):
-                    self._hear(record.key, record.value)
+                    self._on_own_record(record.key, record.value)
                     self._snapshots.on_control_record(record)
                 else:
-                    heard = self._hear_of_progress(record.key, record.value) or heard
-        return heard
+                    progressed = self._on_progress(record.key, record.value) or progressed
+        return progressed
 
-    def _hear_of_progress(self, sender: bytes, value: bytes) -> bool:
+    def _on_progress(self, sender: bytes, value: bytes) -> bool:
         progress = decode_progress(sender, value, self._run)
         if progress is None:
             return False
-        self._heard[progress.sender] = progress
+        self._progress[progress.sender] = progress
         for task in self._tasks.values():
             task.timekeeper.hear(progress)
         return True
 
-    def _hear(self, key: bytes, value: bytes) -> None:
-        """What is not a task's progress."""
+    def _on_own_record(self, key: bytes, value: bytes) -> None:
+        """Records with Tidegate's own prefix, all except progress."""
         if key == RUN_KEY:
-            self._hear_of_run(decode_run(value))
+            self._on_run(decode_run(value))
         elif key == CHECKPOINT_KEY:
-            self._hear_of_checkpoint(decode_checkpoint(value))
+            self._on_checkpoint(decode_checkpoint(value))
 
-    def _hear_of_checkpoint(self, record: CheckpointRecord) -> None:
+    def _on_checkpoint(self, record: CheckpointRecord) -> None:
         if record.run != self._run:
             return
         self._barrier = record
@@ -108,7 +108,7 @@ class ControlListener:
             self.stopped = True
             self._wake()
 
-    def _hear_of_run(self, run: Run) -> None:
-        """What the control topic says before we have caught up with it may be older than our run."""
+    def _on_run(self, run: Run) -> None:
+        """Records of earlier runs are ignored: during the catch-up they are older than this worker's run."""
         if int(run.id) > int(self._run):
             raise RunOverError(self._plan.app, self._run, run.id, run.savepoint)

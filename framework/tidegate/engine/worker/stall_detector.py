@@ -1,8 +1,7 @@
-"""Notices inputs that stand still: there is more in the log, there is room for it, and nothing comes.
+"""Detects stalled inputs: the log has more records, the task is not full, and no records arrive.
 
-That never happens, unless a connection, a broker or a client hangs without saying so. Then the service is read for
-anew, with a reader of its own making; if that does not help, the task is opened again, which asks the log for all that
-it goes by.
+This happens only if a connection, a broker or a client hangs without an error. The first recovery replaces the
+service's reader; the second one reopens the task, which reads everything it depends on from the log.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ class _Watched:
     position: int
     since: float
     """When the position was first seen."""
-    healed: int = 0
+    attempts: int = 0
+    """Recoveries so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,26 +31,26 @@ class Stall:
     position: int
     end: int
     seconds: float
-    times: int
-    """How often something was done about it already."""
+    attempts: int
+    """Recoveries so far."""
 
 
 class StallDetector:
-    def __init__(self, patience: float) -> None:
-        """`patience`: seconds for which an input may stand still."""
-        self._patience = patience
+    def __init__(self, seconds: float) -> None:
+        """`seconds`: how long an input may make no progress."""
+        self._seconds = seconds
         self._watched: dict[tuple[str, TopicPartition], _Watched] = {}
-        """By task: several services may read the same, each from where it is."""
+        """By task and partition: several services may read the same partition."""
 
     def __bool__(self) -> bool:
-        return any(watched.healed for watched in self._watched.values())
+        return any(watched.attempts for watched in self._watched.values())
 
     def stalled(self, task: Task) -> bool:
         seen = (self._watched.get((task.plan.id, source)) for source in task.inputs)
-        return any(watched is not None and watched.healed for watched in seen)
+        return any(watched is not None and watched.attempts for watched in seen)
 
-    def look(self, task: Task, ends: Mapping[TopicPartition, int], monotonic: float) -> list[Stall]:
-        """Those of the task's inputs that something must be done about now."""
+    def check(self, task: Task, ends: Mapping[TopicPartition, int], monotonic: float) -> list[Stall]:
+        """The task's inputs that must be recovered now."""
         waiting = task.full or task.ahead > 0
         found = []
         for source, input_ in task.inputs.items():
@@ -58,15 +58,15 @@ class StallDetector:
             watched = self._watched.get((task.plan.id, source))
             if waiting or position >= end or watched is None or watched.position != position:
                 self._watched[task.plan.id, source] = _Watched(position=position, since=monotonic)
-            elif monotonic - watched.since >= self._patience:
-                seconds = self._patience * (watched.healed + 1)
+            elif monotonic - watched.since >= self._seconds:
+                seconds, attempts = self._seconds * (watched.attempts + 1), watched.attempts
                 found.append(
-                    Stall(task=task, source=source, position=position, end=end, seconds=seconds, times=watched.healed)
+                    Stall(task=task, source=source, position=position, end=end, seconds=seconds, attempts=attempts)
                 )
-                watched.healed += 1
+                watched.attempts += 1
                 watched.since = monotonic
         return found
 
-    def forget(self, task: Task) -> None:
+    def remove(self, task: Task) -> None:
         for source in task.inputs:
             self._watched.pop((task.plan.id, source), None)

@@ -1,11 +1,12 @@
-"""The tasks that run here: opened when they are assigned, closed when they are taken away, opened again when they fail.
+"""The task manager of a worker: opens tasks when they are assigned, closes them when they are revoked, reopens them
+after recoverable failures.
 
-Each assigned task has a keeper, a coroutine that lives as long as the assignment:
+Each assigned task has a supervisor, a coroutine that lives as long as the assignment:
 
-1. Open the task. A log that cannot be reached, or a fence, is a reason to try again; any other error ends the worker.
-2. Let it run, until it fails in a way that opening it again mends: its last commit is then read from the log.
-3. Close it. Before a task that was fenced is opened again, the group must assign it anew, or confirm that it is still
-   ours: a worker that slept through a rebalance must not fence the one that took over.
+1. Open the task. If the log is unavailable, or the task is fenced, try again; any other error ends the worker.
+2. Let it run until it fails with a recoverable error: opened again, it reads its last commit from the log.
+3. Close it. Before a fenced task is opened again, the group must assign it again, or confirm that it still belongs to
+   this worker: a worker that was suspended during a rebalance must not fence the new owner.
 """
 
 from __future__ import annotations
@@ -30,33 +31,33 @@ __all__ = ("TaskManager", "TaskReport")
 
 logger = logging.getLogger(__name__)
 
-MENDABLE: Final = (FencedError, LogUnavailableError, OffsetOutOfRangeError)
-"""What opening a task again mends: it takes its positions and its state from the log."""
-_AT_ONCE: Final = 16
-"""How many tasks are opened at the same time: each holds connections and memory while it replays."""
-_SHORTEST: Final = 0.1
-_LONGEST: Final = 5.0
-"""Seconds before the next attempt: twice as many each time."""
+RECOVERABLE: Final = (FencedError, LogUnavailableError, OffsetOutOfRangeError)
+"""Errors that reopening a task recovers: it reads its positions and its state from the log."""
+_CONCURRENT_OPENS: Final = 16
+"""Tasks that are opened concurrently: each uses connections and memory while it replays."""
+_MIN_BACKOFF: Final = 0.1
+_MAX_BACKOFF: Final = 5.0
+"""Seconds before the next attempt, doubled each time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskReport:
-    """What opening a task found."""
+    """The result of opening a task."""
 
     task: str
     recovered: Recovered
 
 
 @dataclass(kw_only=True, eq=False)
-class _Keeper:
+class _Supervisor:
     plan: TaskPlan
     opened: asyncio.Future[TaskReport]
-    """The first time."""
+    """Resolved when the task was opened for the first time."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
-    work: asyncio.Task[None] | None = None
+    coroutine: asyncio.Task[None] | None = None
     running: bool = False
     ending: bool = False
-    """The task was taken away, or is to end."""
+    """The task was revoked, or the worker stops."""
 
 
 class TaskManager:
@@ -66,156 +67,157 @@ class TaskManager:
         environment: Environment,
         membership: Membership,
         *,
-        enter: Callable[[Task], None],
-        leave: Callable[[Task], None],
+        on_running: Callable[[Task], None],
+        on_stopped: Callable[[Task], None],
     ) -> None:
-        """`enter` and `leave`: a task begins, or ceases, to take part in the engine's work."""
+        """`on_running`, `on_stopped`: called when the engine must start, or stop, to run a task."""
         self._environment, self._membership = environment, membership
-        self._enter, self._leave = enter, leave
+        self._on_running, self._on_stopped = on_running, on_stopped
         self._plans: Mapping[TopicPartition, TaskPlan] = {task.changelog: task for task in plan.tasks}
-        self._keepers: dict[str, _Keeper] = {}
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._supervisors: dict[str, _Supervisor] = {}
+        self._open_slots = asyncio.Semaphore(_CONCURRENT_OPENS)
         self._commit_at_end = True
         self._changed = asyncio.Event()
         self.failure: BaseException | None = None
-        """What no new opening mends: it ends the worker."""
-        self.undone: set[str] = set()
-        """Tasks that were stopped with work that is not committed: it is done again."""
+        """An error that is not recoverable: it ends the worker."""
+        self.uncommitted: set[str] = set()
+        """Tasks that were stopped with finished work that is not committed: it is repeated."""
 
-    # -- following the assignment ------------------------------------------------------------------------------------
+    # -- assignments -------------------------------------------------------------------------------------------------
     async def start(self) -> list[TaskReport]:
-        """Join, and open what is assigned. Raises the first error; the others are waited for all the same."""
+        """Join the group, and open the assigned tasks. Waits for all, then raises the first error."""
         stores = self._environment.stores
         own = {(plan.definition.name, plan.number): task for task, plan in self._plans.items()}
-        # Whoever gets the control topic's partition coordinates checkpoints: see `checkpoints.coordinator`.
+        # The worker that gets the control topic's partition leads: see `checkpoints.coordination.coordinator`.
         tasks = (*self._plans, *({plan.control for plan in self._plans.values()}))
         await self._membership.join(tasks, lambda: [own[known] for known in stores.present() if known in own])
         await self.reconcile()
-        following = asyncio.create_task(self.follow())  # the group may change its mind while all this is restored
+        following = asyncio.create_task(self.follow())  # the assignment may change while tasks are restored
         try:
             await self._opened(following)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        for keeper in self._keepers.values():
-            if not keeper.opened.cancelled() and (failure := keeper.opened.exception()) is not None:
+        for supervisor in self._supervisors.values():
+            if not supervisor.opened.cancelled() and (failure := supervisor.opened.exception()) is not None:
                 raise failure
-        return [keeper.opened.result() for keeper in self._keepers.values() if not keeper.opened.cancelled()]
+        opened = (supervisor.opened for supervisor in self._supervisors.values())
+        return [future.result() for future in opened if not future.cancelled()]
 
     async def _opened(self, following: asyncio.Task[None]) -> None:
-        """Wait until each task that is ours by now was opened, or cannot be."""
-        while waiting := [keeper.opened for keeper in self._keepers.values() if not keeper.opened.done()]:
+        """Wait until each assigned task is opened, or has failed to open."""
+        while waiting := [one.opened for one in self._supervisors.values() if not one.opened.done()]:
             pending: list[asyncio.Future[Any]] = [*waiting, following]
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if following.done():
                 following.result()
 
     async def follow(self) -> None:
-        """Do as the group says, for ever."""
+        """Follows the group's assignments until it is cancelled."""
         while True:
             generation = self._membership.generation
             await self.reconcile()
             await self._membership.changed(generation)
 
     async def reconcile(self) -> None:
-        """Begin to open what is ours, give up what is not. Neither is waited for, but nothing is opened twice."""
+        """Close tasks that are no longer assigned to this worker, and start to open the new ones."""
         owned = {plan.id: plan for task, plan in self._plans.items() if task in self._membership.owned}
-        gone = [keeper for name, keeper in self._keepers.items() if keeper.ending or name not in owned]
-        if lost := [keeper.plan.id for keeper in gone if not keeper.ending]:
-            logger.info("taken over by others: %s", _names(lost))
-        await self._end(gone)
-        new = [plan for name, plan in owned.items() if name not in self._keepers]
-        if new and not isinstance(self._membership, SingleWorker):  # who has no others need not say what is whose
+        ended = [supervisor for name, supervisor in self._supervisors.items() if supervisor.ending or name not in owned]
+        if revoked := [supervisor.plan.id for supervisor in ended if not supervisor.ending]:
+            logger.info("revoked: %s", _names(revoked))
+        await self._end(ended)
+        new = [plan for name, plan in owned.items() if name not in self._supervisors]
+        if new and not isinstance(self._membership, SingleWorker):  # a single worker always has all tasks
             logger.info("assigned: %s", _names(plan.id for plan in new))
         for plan in new:
-            keeper = _Keeper(plan=plan, opened=asyncio.get_running_loop().create_future())
-            keeper.opened.add_done_callback(lambda future: future.cancelled() or future.exception())
-            self._keepers[plan.id] = keeper
-            keeper.work = asyncio.create_task(self._keep(keeper), name=f"keeper of {plan.id}")
+            supervisor = _Supervisor(plan=plan, opened=asyncio.get_running_loop().create_future())
+            supervisor.opened.add_done_callback(lambda future: future.cancelled() or future.exception())
+            self._supervisors[plan.id] = supervisor
+            supervisor.coroutine = asyncio.create_task(self._supervise(supervisor), name=f"supervisor of {plan.id}")
 
     async def stop(self, *, commit: bool) -> None:
-        """Close the tasks, with what is finished committed or not, and leave the group."""
+        """Close the tasks, with a last commit or without, and leave the group."""
         self._commit_at_end = commit
-        if commit:  # what tasks have lost that are about to be opened again is done again, too
-            opened = (keeper for keeper in self._keepers.values() if keeper.opened.done() and not keeper.ending)
-            self.undone = {keeper.plan.id for keeper in opened if not keeper.running}
+        if commit:  # tasks that are being reopened after a failure repeat their uncommitted work, too
+            opened = (one for one in self._supervisors.values() if one.opened.done() and not one.ending)
+            self.uncommitted = {supervisor.plan.id for supervisor in opened if not supervisor.running}
         known = self.failure
         try:
-            await self._end(list(self._keepers.values()))
+            await self._end(list(self._supervisors.values()))
         finally:
             await self._membership.leave()
         if self.failure is not None and self.failure is not known:
             raise self.failure
 
-    async def _end(self, keepers: Iterable[_Keeper]) -> None:
-        """If this is cancelled, they end all the same: who is cancelled twice does not commit what it has finished.
-        Whoever comes next waits for them."""
-        keepers = list(keepers)
-        works = [keeper.work for keeper in keepers if keeper.work is not None]
-        for keeper in keepers:
-            if keeper.work is not None and not keeper.ending:
-                keeper.work.cancel()
-            keeper.ending = True
-        if works:
-            await asyncio.wait(works)
-        for keeper in keepers:
-            keeper.opened.cancel()
-            self._keepers.pop(keeper.plan.id, None)
+    async def _end(self, supervisors: Iterable[_Supervisor]) -> None:
+        """Ends supervisors. If this is cancelled, they still end: each is cancelled only once, since a second
+        cancellation would interrupt its last commit. The next call waits for them."""
+        supervisors = list(supervisors)
+        coroutines = [supervisor.coroutine for supervisor in supervisors if supervisor.coroutine is not None]
+        for supervisor in supervisors:
+            if supervisor.coroutine is not None and not supervisor.ending:
+                supervisor.coroutine.cancel()
+            supervisor.ending = True
+        if coroutines:
+            await asyncio.wait(coroutines)
+        for supervisor in supervisors:
+            supervisor.opened.cancel()
+            self._supervisors.pop(supervisor.plan.id, None)
 
-    # -- what the engine asks ----------------------------------------------------------------------------------------
+    # -- called by the engine ----------------------------------------------------------------------------------------
     @property
-    def unsettled(self) -> bool:
-        """Tasks are being opened, again or for the first time."""
-        return any(not keeper.running for keeper in self._keepers.values())
+    def opening(self) -> bool:
+        """Whether any task is being opened or reopened."""
+        return any(not supervisor.running for supervisor in self._supervisors.values())
 
-    def unsettled_names(self) -> set[str]:
-        return {name for name, keeper in self._keepers.items() if not keeper.running}
+    def opening_names(self) -> set[str]:
+        return {name for name, supervisor in self._supervisors.items() if not supervisor.running}
 
-    async def settled(self) -> None:
-        """Wait until all tasks run, or one cannot."""
-        while self.unsettled and self.failure is None:
+    async def wait_until_open(self) -> None:
+        """Wait until all tasks run, or one has failed for good."""
+        while self.opening and self.failure is None:
             self._changed.clear()
             await self._changed.wait()
 
-    def mends(self, task: Task) -> bool:
-        """Whether this task's failure is one that ends with opening it again; then that begins."""
-        if not (task.refused or isinstance(task.handling.failure, MENDABLE)):
+    def reopen(self, task: Task) -> bool:
+        """Start to reopen a failed task. False: its failure is not recoverable."""
+        if not (task.refused or isinstance(task.handling.failure, RECOVERABLE)):
             return False
-        keeper = self._keepers.get(task.plan.id)
-        if keeper is not None and keeper.running:
-            keeper.running = False
-            self._leave(task)
-            keeper.failed.set()
+        supervisor = self._supervisors.get(task.plan.id)
+        if supervisor is not None and supervisor.running:
+            supervisor.running = False
+            self._on_stopped(task)
+            supervisor.failed.set()
         return True
 
-    # -- the life of one task ----------------------------------------------------------------------------------------
-    async def _keep(self, keeper: _Keeper) -> None:
-        caution, wait = None, _SHORTEST
+    # -- supervision -------------------------------------------------------------------------------------------------
+    async def _supervise(self, supervisor: _Supervisor) -> None:
+        caution, wait = None, _MIN_BACKOFF
         while True:
             generation = self._membership.generation
             try:
-                task = Task(keeper.plan, self._environment, caution=caution)
+                task = Task(supervisor.plan, self._environment, caution=caution)
                 recovered = await self._open(task)
-                wait = _SHORTEST
-                await self._run(keeper, task, recovered)
+                wait = _MIN_BACKOFF
+                await self._run(supervisor, task, recovered)
                 failure = task.handling.failure
-                logger.warning("%s: %s. Opening it again, from its last commit", keeper.plan.id, failure)
+                logger.warning("%s: %s. Reopening the task from its last commit", supervisor.plan.id, failure)
                 await _close(task)
                 caution = task.caution
-            except MENDABLE as error:
+            except RECOVERABLE as error:
                 failure = error
-                logger.warning("%s: cannot be opened: %s. Trying again in %.1f s", keeper.plan.id, error, wait)
+                logger.warning("%s: cannot be opened: %s. Trying again in %.1f s", supervisor.plan.id, error, wait)
                 await asyncio.sleep(wait)
-                wait = min(_LONGEST, wait * 2)
+                wait = min(_MAX_BACKOFF, wait * 2)
             except Exception as error:
-                self._give_up(keeper, error)
+                self._fail(supervisor, error)
                 return
             fault_point("task.reopening")
             if isinstance(failure, FencedError):
-                await self._regain(keeper.plan, generation)
+                await self._wait_for_assignment(supervisor.plan, generation)
 
     async def _open(self, task: Task) -> Recovered:
-        async with self._room:
+        async with self._open_slots:
             try:
                 fault_point("task.opening")
                 return await task.open()
@@ -224,59 +226,59 @@ class TaskManager:
                     await task.close(commit=False)
                 raise
 
-    async def _run(self, keeper: _Keeper, task: Task, recovered: Recovered) -> None:
-        """Until it fails. When it is taken away, what it has finished is committed, unless it is too late for that."""
-        keeper.failed.clear()
-        keeper.running = True
-        self._enter(task)
-        if not keeper.opened.done():
-            keeper.opened.set_result(TaskReport(task=task.plan.id, recovered=recovered))
+    async def _run(self, supervisor: _Supervisor, task: Task, recovered: Recovered) -> None:
+        """Until the task fails. When it is revoked, commits its finished work, unless a new owner has fenced it."""
+        supervisor.failed.clear()
+        supervisor.running = True
+        self._on_running(task)
+        if not supervisor.opened.done():
+            supervisor.opened.set_result(TaskReport(task=task.plan.id, recovered=recovered))
         self._changed.set()
         try:
-            await keeper.failed.wait()
+            await supervisor.failed.wait()
         except asyncio.CancelledError:
-            if keeper.running:
-                keeper.running = False
-                self._leave(task)
-            raised = task.state is TaskState.FAILED  # by the engine, which ends with it
+            if supervisor.running:
+                supervisor.running = False
+                self._on_stopped(task)
+            raised = task.state is TaskState.FAILED  # the engine has raised the failure, and ends
             try:
                 fault_point("task.closing")
                 await task.close(commit=self._commit_at_end)
-                failure = task.handling.failure  # of a commit that was under way, or of a handler that was let end
-            except (*MENDABLE, DataError) as error:
+                failure = task.handling.failure  # of a commit under way, or of a handler that was awaited
+            except (*RECOVERABLE, DataError) as error:
                 failure = error
             if failure is not None and self._commit_at_end and not raised:
-                self._lose(task, failure)
-            elif task.handling.handled:  # by a handler that has ended since the last commit that could be made
-                self.undone.add(task.plan.id)
+                self._note_uncommitted(task, failure)
+            elif task.handling.handled:  # a handler has ended after the last possible commit
+                self.uncommitted.add(task.plan.id)
             raise
 
-    def _lose(self, task: Task, failure: BaseException) -> None:
-        """It could not commit its last work. What would have ended the worker a moment earlier still does."""
-        if not isinstance(failure, (*MENDABLE, DataError)):
+    def _note_uncommitted(self, task: Task, failure: BaseException) -> None:
+        """The last commit has failed. Raises an error that is not recoverable: it ends the worker as at any time."""
+        if not isinstance(failure, (*RECOVERABLE, DataError)):
             raise failure
-        self.undone.add(task.plan.id)
-        logger.warning("%s: its last work could not be committed, and is done again: %s", task.plan.id, failure)
+        self.uncommitted.add(task.plan.id)
+        logger.warning("%s: the last commit failed, so its work is repeated: %s", task.plan.id, failure)
 
-    async def _regain(self, plan: TaskPlan, generation: int) -> None:
-        """Wait until the group has assigned the task since it was opened, or says that it still is ours. If it has
-        gone to another worker, that ends this wait, and the keeper."""
-        wait = _SHORTEST
+    async def _wait_for_assignment(self, plan: TaskPlan, generation: int) -> None:
+        """Wait until the group has assigned the task again since it was opened, or confirms the assignment. If the task
+        was assigned to another worker, the revocation cancels this wait."""
+        wait = _MIN_BACKOFF
         while self._membership.generation == generation and not await self._membership.confirm():
-            logger.warning("%s: fenced; waiting for the group to say whose it is", plan.id)
+            logger.warning("%s: fenced; waiting for the group to confirm or change the assignment", plan.id)
             await asyncio.sleep(wait)
-            wait = min(_LONGEST, wait * 2)
+            wait = min(_MAX_BACKOFF, wait * 2)
 
-    def _give_up(self, keeper: _Keeper, error: Exception) -> None:
+    def _fail(self, supervisor: _Supervisor, error: Exception) -> None:
         self.failure = self.failure or error
-        if not keeper.opened.done():
-            keeper.opened.set_exception(error)
+        if not supervisor.opened.done():
+            supervisor.opened.set_exception(error)
         self._changed.set()
         self._environment.wake()
 
 
 async def _close(task: Task) -> None:
-    """To its end, also when the task is taken away meanwhile: handlers that nobody cancels would wait for ever."""
+    """Completes the close also when it is cancelled meanwhile: handlers that are not cancelled would wait forever."""
     closing = asyncio.ensure_future(task.close(commit=False))
     try:
         await asyncio.shield(closing)

@@ -110,12 +110,12 @@ class EmbeddedLog:
     @property
     def syncs(self) -> int:
         """Number of syncs to disk."""
-        return self.commits.syncs
+        return self.group_commit.syncs
 
     @property
     def transactions(self) -> int:
         """Number of committed transactions."""
-        return self.commits.transactions
+        return self.group_commit.transactions
 
     # -- topics -------------------------------------------------------------------------------------------------------
 
@@ -134,14 +134,14 @@ class EmbeddedLog:
             changes.put(NEXT_TOPIC_KEY, (first + len(rows)).to_bytes(4, "big"))
             for name, row in rows.items():
                 changes.put(topic_key(name), encode_row(row))
-            await self.commits.write(changes)
-            await self.commits.begin_sync()
+            await self.group_commit.write(changes)
+            await self.group_commit.begin_sync()
             for name, row in rows.items():
                 self._add_topic(name, row)
 
     async def delete(self, topics: Iterable[str]) -> None:
         """Holds the append lock: records appended after the removal would never be deleted."""
-        async with self._topic_lock, self.commits.append_lock:
+        async with self._topic_lock, self.group_commit.append_lock:
             deleted = {name: self._topics.pop(name) for name in set(topics) if name in self._topics}
             changes = Changes()
             for name, row in deleted.items():
@@ -150,9 +150,9 @@ class EmbeddedLog:
                 for tag in PARTITION_TAGS:
                     prefix = prefix_of(tag, row.topic_id)
                     changes.delete_range(prefix, prefix_end(prefix))
-            await self.commits.drain()
-            await self.commits.write(changes)
-            await self.commits.begin_sync()
+            await self.group_commit.drain()
+            await self.group_commit.write(changes)
+            await self.group_commit.begin_sync()
         self._wakeups.wake()
 
     async def topics(self) -> Mapping[str, TopicSpec]:
@@ -169,7 +169,7 @@ class EmbeddedLog:
 
     async def trim(self, starts: Mapping[TopicPartition, int]) -> None:
         for source, start in starts.items():
-            await trim(self.partition(source), start, self.database, self.commits, self.maintenance.reclaimer)
+            await trim(self.partition(source), start, self.database, self.group_commit, self.maintenance.reclaimer)
 
     async def clean(self) -> None:
         """Run retention and compaction now, and reclaim the space."""
@@ -186,9 +186,9 @@ class EmbeddedLog:
         """Records that the fenced writer has written are visible when this returns."""
         writer = EmbeddedWriter(self, transactional_id)
         if transactional_id is not None:
-            async with self.commits.append_lock:
+            async with self.group_commit.append_lock:
                 self._writers[transactional_id] = writer
-            await self.commits.drain()
+            await self.group_commit.drain()
         return writer
 
     async def publish_positions(self, group: str, positions: Mapping[TopicPartition, int]) -> None:
@@ -199,8 +199,8 @@ class EmbeddedLog:
 
     def bounds(self, source: TopicPartition) -> tuple[int, int]:
         """Raises the error that stopped the log: readers would wait forever otherwise."""
-        if self.commits.error is not None:
-            raise self.commits.error
+        if self.group_commit.error is not None:
+            raise self.group_commit.error
         row = self.partition(source).row
         return row.start, row.end
 
@@ -215,7 +215,7 @@ class EmbeddedLog:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     @property
-    def commits(self) -> GroupCommit:
+    def group_commit(self) -> GroupCommit:
         return self._require_running(self._commits)
 
     @property
@@ -263,8 +263,8 @@ class EmbeddedLog:
                 changes.put(topic_key(spec.name), encode_row(row))
         if not changed:
             return
-        await self.commits.write(changes)
-        await self.commits.begin_sync()
+        await self.group_commit.write(changes)
+        await self.group_commit.begin_sync()
         for name, row in changed.items():
             self._topics[name] = row
             for number in range(row.partitions):

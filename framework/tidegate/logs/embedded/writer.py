@@ -27,7 +27,7 @@ class WriterLog(Protocol):
     """The part of the log that a writer uses."""
 
     @property
-    def commits(self) -> GroupCommit: ...
+    def group_commit(self) -> GroupCommit: ...
     @property
     def options(self) -> EmbeddedOptions: ...
     def partition(self, source: TopicPartition) -> Partition: ...
@@ -48,7 +48,7 @@ class EmbeddedWriter:
            is written.
         2. Write the blocks atomically.
         3. Wait for the sync."""
-        commits = self._log.commits
+        commits = self._log.group_commit
         async with commits.append_lock:
             if self._log.is_fenced(self):
                 raise FencedError(self.transactional_id or "")

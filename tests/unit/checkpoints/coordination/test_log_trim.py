@@ -131,7 +131,7 @@ def test_a_checkpoint_fails_whose_records_in_flight_are_gone(harness: AppHarness
     harness.run(leader(harness).step())
     pass_on_alone(harness, 10)
     harness.run(begin(harness))
-    harness.run(harness.engine.listen(timeout=0))
+    harness.run(harness.engine.poll_control(timeout=0))
     harness.run(harness.engine.commit_epochs())
     harness.run(harness.log.trim({INTERNAL: bounds(harness)[1]}))
     assert "its in-flight records begin at 0" in harness.run(until_decided(harness))

@@ -14,7 +14,7 @@ from tidegate import App, Context, ListState, MapState, OperatorState, Redistrib
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.errors import DroppedStateError, SchemaError, UnknownNameError, UsageError
 from tidegate.faults import InjectedFault, arm, disarm, parse
-from tidegate.owner_rpc.reset import start_anew
+from tidegate.owner_rpc.reset import reset_app
 from tidegate.testing import AppHarness
 
 
@@ -67,7 +67,7 @@ def some_work(harness: AppHarness, rng: random.Random) -> None:
     async def work() -> None:
         for _ in range(rng.randrange(6)):
             await harness.engine.read_once()
-            await harness.engine.listen(timeout=0)
+            await harness.engine.poll_control(timeout=0)
             await harness.engine.work_once(commits=False)
             for task in rng.sample(list(harness.engine.tasks.values()), 2):
                 await task.commit_all()
@@ -389,7 +389,7 @@ def test_an_app_that_starts_anew_stays_in_its_run(tmp_path: Path) -> None:
         harness.restore("cut", partitions=2)
         harness.run(harness.engine.close_tasks(commit=False))
         plan = harness.engine.plan
-        harness.run(start_anew(plan, harness.log, harness.engine.stores, outputs=False, everything=False))
+        harness.run(reset_app(plan, harness.log, harness.engine.stores, outputs=False, everything=False))
         harness.run(harness._open())
         harness.settle()
         assert harness.engine.plan.run.id == "2"

@@ -40,10 +40,10 @@ def test_it_is_told_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> No
     with AppHarness(make_app()) as harness:
         send(harness, days=30)
         send(harness, days=30)
-    (told,) = [record.getMessage() for record in caplog.records if "days old" in record.getMessage()]
-    assert "pass_on emits to late what is 30.0 days old" in told
-    assert "for 7 days" in told
-    assert "retention=0" in told
+    (warning,) = [record.getMessage() for record in caplog.records if "days old" in record.getMessage()]
+    assert "pass_on emits records to late that are 30.0 days old" in warning
+    assert "for 7 days" in warning
+    assert "retention=0" in warning
 
 
 @pytest.mark.parametrize(("days", "options"), [(6.9, {}), (30, {"retention": 31 * 86_400}), (30, {"retention": 0})])

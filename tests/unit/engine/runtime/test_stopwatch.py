@@ -31,7 +31,7 @@ async def test_only_its_own_turns_are_counted() -> None:
         work(0.3)
         over.set()
 
-    result, _ = await asyncio.gather(watch.around(timed()), other())
+    result, _ = await asyncio.gather(watch.measure(timed()), other())
     assert result == "done"
     assert 0.04 <= watch.seconds < 0.3
 
@@ -62,11 +62,11 @@ async def test_errors_come_out_of_it_and_go_into_it() -> None:
         return "missed"
 
     with pytest.raises(ValueError, match="on purpose"):
-        await watch.around(fails())
-    assert await watch.around(awaits_failing()) == "caught"
+        await watch.measure(fails())
+    assert await watch.measure(awaits_failing()) == "caught"
 
     async def around() -> None:
-        await watch.around(is_cancelled())
+        await watch.measure(is_cancelled())
 
     task = asyncio.create_task(around())
     await asyncio.sleep(0)

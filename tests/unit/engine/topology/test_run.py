@@ -89,9 +89,9 @@ def test_a_task_that_opens_again_finds_out_before_it_writes_anything() -> None:
         plan = harness.engine.plan
         before = harness.records("app.split.changelog")
         harness.run(begin_run(harness, Run(id="2")))
-        harness.run(harness.engine._roster.stop(commit=False))
+        harness.run(harness.engine._task_manager.stop(commit=False))
         with pytest.raises(RunOverError):
-            harness.run(harness.engine._roster.start())
+            harness.run(harness.engine._task_manager.start())
         assert harness.engine.plan is plan
         assert harness.records("app.split.changelog") == before
 

@@ -36,13 +36,13 @@ async def count(ctx: Context, event: int, seen: ValueState[int | None]) -> None:
 def bench() -> Iterator[Bench]:
     """It reads its input with a deaf reader."""
     with Bench(count, app={"stall_seconds": 10.0, "partitions": 1}) as bench:
-        bench.run(bench.engine._feeds["service"].renew(DeafReader(bench.log.reader())))
+        bench.run(bench.engine._readers["service"].replace_reader(DeafReader(bench.log.reader())))
         yield bench
 
 
 def stand_still(bench: Bench, seconds: float) -> None:
     bench.clock.advance(seconds)
-    bench.run(bench.engine.watch.measure())
+    bench.run(bench.engine.monitor.measure())
     bench.settle()
 
 
@@ -58,7 +58,7 @@ def test_an_input_that_stands_still_is_read_anew(bench: Bench, caplog: pytest.Lo
 
     stand_still(bench, 2)
     assert bench.value("seen", "a") == 1
-    assert "nothing comes from events[0]" in caplog.text
+    assert "no records from events[0]" in caplog.text
     assert stalled(bench) == 1
     stand_still(bench, 1)
     assert stalled(bench) == 0
@@ -91,7 +91,7 @@ def test_a_task_that_has_enough_to_do_does_not_stand_still(caplog: pytest.LogCap
             bench.put_quietly("a", number)
         for _ in range(5):
             bench.clock.advance(11)
-            bench.run(bench.engine.watch.measure())
+            bench.run(bench.engine.monitor.measure())
 
         assert "nothing comes" not in caplog.text
         bench.call(gate.set)
@@ -105,13 +105,13 @@ def test_one_of_two_services_that_read_the_same_stands_still(caplog: pytest.LogC
     app.process(events, name="other")(count)
 
     with AppHarness(app) as harness:
-        harness.run(harness.engine._feeds["one"].renew(DeafReader(harness.log.reader())))
+        harness.run(harness.engine._readers["one"].replace_reader(DeafReader(harness.log.reader())))
         harness.send(events, 0, key="a")
         for seconds in (0, 9, 2):
             harness.clock.advance(seconds)
-            harness.run(harness.engine.watch.measure())
+            harness.run(harness.engine.monitor.measure())
 
-        assert "one.0: nothing comes from events[0]" in caplog.text
+        assert "one.0: no records from events[0]" in caplog.text
         assert "other.0: nothing comes" not in caplog.text
         harness.settle()
         assert harness.state("one", "seen", "a") == 1
@@ -136,7 +136,7 @@ def test_a_handler_that_waits_in_a_task_that_goes_on_with_caution_is_let_wait(
             assert task._steps is not None, "it goes on with caution"
             for _ in range(3):
                 bench.clock.advance(11)
-                bench.run(bench.engine.watch.measure())
+                bench.run(bench.engine.monitor.measure())
                 bench.settle(wait=False)
 
             assert "nothing comes" not in caplog.text

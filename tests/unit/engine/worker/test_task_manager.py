@@ -165,14 +165,14 @@ class World:
     async def tell(self, worker: int) -> None:
         """The worker learns how things are, begins to open what is new, and gives up the rest."""
         self.places[worker].learn()
-        await self.engines[worker]._roster.reconcile()
+        await self.engines[worker]._task_manager.reconcile()
 
     async def work(self, worker: int, turns: int, *, commits: bool) -> None:
         engine = self.engines[worker]
         for _ in range(turns):
             await asyncio.sleep(0)
             await engine.read_once()
-            await engine.listen(timeout=0)
+            await engine.poll_control(timeout=0)
             await engine.work_once(commits=False)
             if commits:
                 await self.commit(engine)
@@ -182,7 +182,7 @@ class World:
             try:
                 await task.commit_all()
             except (FencedError, LogUnavailableError):
-                assert engine._roster.mends(task)
+                assert engine._task_manager.reopen(task)
 
     async def drain(self) -> None:
         """Everybody knows everything, nothing fails any more."""
@@ -193,12 +193,12 @@ class World:
             while await self._unfinished():
                 for worker, engine in enumerate(self.engines):
                     await self.work(worker, 1, commits=True)
-                    if engine._roster.failure is not None:
-                        raise engine._roster.failure
+                    if engine._task_manager.failure is not None:
+                        raise engine._task_manager.failure
                 await asyncio.sleep(0.001)
 
     async def _unfinished(self) -> bool:
-        if any(engine._roster.unsettled for engine in self.engines):
+        if any(engine._task_manager.opening for engine in self.engines):
             return True
         tasks = [task for engine in self.engines for task in engine.tasks.values()]
         ends = await self.log.end_offsets({source for task in tasks for source in task.inputs})
@@ -268,7 +268,7 @@ def test_whatever_moves_and_fails_every_event_counts_once(script: list[tuple[Any
 
 
 async def _opened(world: World, worker: int) -> None:
-    await asyncio.wait_for(world.engines[worker]._roster.settled(), 5)
+    await asyncio.wait_for(world.engines[worker]._task_manager.wait_until_open(), 5)
 
 
 async def test_a_worker_that_slept_through_a_move_is_fenced_and_does_not_fence_back() -> None:
@@ -281,7 +281,7 @@ async def test_a_worker_that_slept_through_a_move_is_fenced_and_does_not_fence_b
     await world.tell(1)
     await _opened(world, 1)
     await world.work(0, 1, commits=True)  # it does not know yet
-    fenced = world.engines[0]._roster.unsettled_names()
+    fenced = world.engines[0]._task_manager.opening_names()
     assert fenced, "those that had something to commit"
     assert not fenced & world.engines[0].tasks.keys()
     await asyncio.sleep(0.3)
@@ -316,10 +316,10 @@ async def test_a_task_is_given_up_while_it_is_being_opened() -> None:
     await world.tell(0)
     await world.tell(1)
     await asyncio.sleep(0.05)
-    assert world.engines[1]._roster.unsettled_names()
+    assert world.engines[1]._task_manager.opening_names()
     world.move(0, 2)
     await world.tell(1)
-    assert not world.engines[1]._roster.unsettled_names()
+    assert not world.engines[1]._task_manager.opening_names()
     world.log.refuse = 0
 
     await world.drain()
@@ -338,7 +338,7 @@ async def test_what_cannot_be_committed_when_a_worker_stops_is_told() -> None:
     await world.engines[0].close_tasks(commit=True)
 
     assert busy
-    assert set(world.engines[0].undone) == busy
+    assert set(world.engines[0].uncommitted) == busy
     await world.stop()
 
 
@@ -348,12 +348,12 @@ async def test_so_is_what_tasks_have_lost_that_are_being_opened_again() -> None:
     await world.send(10)
     world.log.refuse = 10**6
     await world.work(0, 2, commits=True)
-    lost = world.engines[0]._roster.unsettled_names()
+    lost = world.engines[0]._task_manager.opening_names()
 
     await world.engines[0].close_tasks(commit=True)
 
     assert lost
-    assert set(world.engines[0].undone) == lost
+    assert set(world.engines[0].uncommitted) == lost
     await world.stop()
 
 
@@ -365,7 +365,7 @@ async def test_a_worker_that_stops_in_order_has_left_nothing_undone() -> None:
 
     await world.engines[0].close_tasks(commit=True)
 
-    assert not world.engines[0].undone
+    assert not world.engines[0].uncommitted
     await world.stop()
 
 
@@ -375,7 +375,7 @@ async def _give_up(world: World, task: int) -> str:
     world.move(task, 1)
     world.places[0].learn()
     before = set(world.engines[0].tasks)
-    giving_up = asyncio.create_task(world.engines[0]._roster.reconcile())
+    giving_up = asyncio.create_task(world.engines[0]._task_manager.reconcile())
     for _ in range(20):
         await asyncio.sleep(0)
     giving_up.cancel()
@@ -399,7 +399,7 @@ async def test_a_worker_that_stops_while_a_task_is_taken_away_commits_what_that_
     committed, ends = await read_committed(world.log, plans)
     assert min(ends.values()) > 0
     assert committed[name].lag(ends) == 0
-    assert not world.engines[0].undone
+    assert not world.engines[0].uncommitted
     await world.stop()
 
 

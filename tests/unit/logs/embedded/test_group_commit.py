@@ -171,7 +171,7 @@ async def test_appends_wait_while_rocksdb_catches_up(log: EmbeddedLog, monkeypat
             database.write(batch, options)  # type: ignore[arg-type]
 
     database = log.database
-    monkeypatch.setattr(log.commits, "_database", Stalling())
+    monkeypatch.setattr(log.group_commit, "_database", Stalling())
     writers = [await log.writer() for _ in range(5)]
     await asyncio.gather(*(writer.append({A0: new(b"%d" % n)}) for n, writer in enumerate(writers)))
 

@@ -23,7 +23,7 @@ class MaintainedLog(Protocol):
     """The part of the log that the maintenance uses."""
 
     @property
-    def commits(self) -> GroupCommit: ...
+    def group_commit(self) -> GroupCommit: ...
     @property
     def database(self) -> Rdict: ...
     @property
@@ -39,7 +39,7 @@ class Maintenance:
 
     def __init__(self, log: MaintainedLog) -> None:
         self._log = log
-        self._commits = log.commits
+        self._commits = log.group_commit
         self.reclaimer = Reclaimer(log.database, log.options)
         self._retention = Retention(self._commits, self.reclaimer)
         self._cleaner = Cleaner(log.database, self._commits, log.options)

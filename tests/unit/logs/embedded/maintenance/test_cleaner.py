@@ -115,10 +115,10 @@ async def test_a_pass_leaves_blocks_alone_that_need_no_change(tmp_path: Path, mo
         await log.clean()
         await writer.append({C0: changes(1, range(500, 510))})
         sizes = log.partition(C0).row.bytes
-        removed = await Cleaner(log.database, log.commits, log.options).clean(log.partition(C0), 0, force=True)
+        removed = await Cleaner(log.database, log.group_commit, log.options).clean(log.partition(C0), 0, force=True)
         assert 0 < removed < sizes / 5
         assert sum(blocks(log)) == 1000
-        assert await Cleaner(log.database, log.commits, log.options).clean(log.partition(C0), 0, force=True) == 0
+        assert await Cleaner(log.database, log.group_commit, log.options).clean(log.partition(C0), 0, force=True) == 0
 
 
 async def test_blocks_that_are_full_of_large_records_are_left_alone(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_blocks_that_are_full_of_large_records_are_left_alone(tmp_path: Pa
         await log.clean()
         before = blocks(log)
         assert len(before) > 10
-        cleaner = Cleaner(log.database, log.commits, log.options)
+        cleaner = Cleaner(log.database, log.group_commit, log.options)
         assert await cleaner.clean(log.partition(C0), 0, force=True) == 0
         assert blocks(log) == before
 
@@ -139,7 +139,7 @@ async def test_more_keys_than_fit_in_memory_take_more_passes(tmp_path: Path) -> 
         writer = await log.writer("w")
         for turn in range(3):
             await writer.append({C0: changes(turn, range(1000))})
-        cleaner = Cleaner(log.database, log.commits, log.options)
+        cleaner = Cleaner(log.database, log.group_commit, log.options)
         partition = log.partition(C0)
         passes = 0
         while partition.row.clean_to < partition.row.end:
@@ -206,6 +206,6 @@ async def test_an_error_while_compacting_stops_the_log(tmp_path: Path, monkeypat
     async with running(tmp_path, OPTIONS) as log:
         writer = await log.writer("w")
         await writer.append({C0: changes(0, range(300))})
-        await eventually(lambda: log.commits.error is not None)
+        await eventually(lambda: log.group_commit.error is not None)
         with pytest.raises(Exception, match="bad sector"):
             await writer.append({C0: changes(0, range(1))})

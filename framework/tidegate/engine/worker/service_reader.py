@@ -1,4 +1,4 @@
-"""Reads for the tasks of one service: offers them batches, and stops for those that are full."""
+"""Reads the inputs of one service and offers batches to its tasks, with backpressure."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from tidegate.errors import OffsetOutOfRangeError
 from tidegate.logs.base import Batch, Reader, TopicPartition
 from tidegate.logs.records import select
 
-__all__ = ("Feed",)
+__all__ = ("ServiceReader",)
 
 _READ = 4000
 """Records per read: enough to make a read worth its cost, few enough to stay within a few ms."""
 
 
-class Feed:
-    """Reads for those tasks of one service that run here. They come and go while a read is under way."""
+class ServiceReader:
+    """One log reader for all tasks of a service in this worker. Tasks may be added and removed during a read."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self._tasks: dict[TopicPartition, Task] = {}
         self._offered: dict[TopicPartition, int] = {}
-        """How far the tasks know of what was read; only of the partitions that are still read."""
+        """By assigned partition, the position up to which its task got batches."""
         self._ends: Mapping[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
         self._held: list[Task] = []
-        """Tasks that do not want all of their inputs yet."""
+        """Tasks that hold back some of their inputs until others are read."""
 
-    # -- tasks come and go -------------------------------------------------------------------------------------------
+    # -- tasks -------------------------------------------------------------------------------------------------------
     def add(self, task: Task) -> None:
-        """Read for this task, from where it says."""
+        """Read the inputs of a task from its positions on."""
         self._tasks.update(dict.fromkeys(task.inputs, task))
-        self._begin(task.positions)
+        self._assign(task.positions)
         self.stop_at(self._ends)
         if task.held:
             self._held.append(task)
 
     def remove(self, task: Task) -> None:
         self._held = [other for other in self._held if other is not task]
-        gone = [source for source in task.inputs if self._tasks.get(source) is task]
-        self.reader.unassign([source for source in gone if source in self._offered])
-        for source in gone:
+        removed = [source for source in task.inputs if self._tasks.get(source) is task]
+        self.reader.unassign([source for source in removed if source in self._offered])
+        for source in removed:
             del self._tasks[source]
             self._offered.pop(source, None)
-        self._paused.difference_update(gone)
+        self._paused.difference_update(removed)
 
-    async def renew(self, reader: Reader) -> None:
-        """Read with this one instead, from where the tasks are. What is being read is dropped."""
+    async def replace_reader(self, reader: Reader) -> None:
+        """Continue with another log reader from the offered positions. A pending read is dropped."""
         before, self.reader = self.reader, reader
         self._paused.clear()
-        self._begin(dict(self._offered))
+        self._assign(dict(self._offered))
         await before.close()
 
-    def _begin(self, positions: Mapping[TopicPartition, int]) -> None:
+    def _assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self.reader.assign(positions)
         self._offered.update(positions)
         self._paused.difference_update(positions)
         self.reader.resume(positions)
 
     def stop_at(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Read these no further: what is appended during a bounded run is for the next one."""
+        """Read partitions only up to these ends: records appended during a bounded run are left to the next one."""
         self._ends = ends
         for source in self._offered.keys() & ends.keys():
             if self._offered[source] >= ends[source]:
@@ -69,13 +69,13 @@ class Feed:
 
     # -- reading -----------------------------------------------------------------------------------------------------
     async def read(self, *, timeout: float) -> bool:
-        """Offer batches to the tasks that have room. False: nothing new."""
+        """Offer batches to the tasks that are not full. False: there were no new records."""
         if not self._offered:
             await asyncio.sleep(min(timeout, 0.05))
             return False
-        self._press()
+        self._apply_backpressure()
         if self._paused:
-            timeout = min(timeout, 0.005)  # soon there will be room again
+            timeout = min(timeout, 0.005)  # to resume soon
         reader = self.reader
         try:
             batches = await reader.read(max_records=_READ, timeout=timeout)
@@ -91,14 +91,14 @@ class Feed:
             if (position := self.reader.position(source)) > offered
         ]
         self._offer_all(gaps)
-        self._release()
+        self._resume_held()
         return bool(batches or gaps)
 
-    def _release(self) -> None:
-        """Read the other inputs of tasks that have waited for some of them."""
+    def _resume_held(self) -> None:
+        """Read the inputs that tasks no longer hold back."""
         for task in [task for task in self._held if not task.held]:
             self._held.remove(task)
-            self._begin({source: at for source, at in task.positions.items() if not task.inputs[source].topic.carried})
+            self._assign({source: at for source, at in task.positions.items() if not task.inputs[source].topic.carried})
             self.stop_at(self._ends)
 
     def _offer_all(self, batches: list[Batch]) -> None:
@@ -115,7 +115,8 @@ class Feed:
         self._tasks[source].offer(batch)
 
     def _fail(self, error: OffsetOutOfRangeError) -> None:
-        """The log has lost what a task was to read next: opened again, the task says so, and goes on behind it."""
+        """The log has deleted records that a task has not read. Reopened, the task counts them as lost, and continues
+        after them."""
         source = TopicPartition(error.topic, error.partition)
         task = self._tasks.get(source)
         if task is not None:
@@ -125,8 +126,8 @@ class Feed:
         self.reader.unassign([source])
         del self._offered[source]
 
-    def _press(self) -> None:
-        """Stop reading for tasks that are full; go on for those that are not any more."""
+    def _apply_backpressure(self) -> None:
+        """Pause the inputs of tasks that are full; resume those of tasks that no longer are."""
         full = {source for source in self._offered if self._tasks[source].full}
         if full != self._paused:
             self.reader.pause(full - self._paused)
