@@ -18,7 +18,7 @@ def mode(path: Path | str) -> int:
 def near(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory whose path is short enough for a socket."""
     directory = tmp_path_factory.mktemp("d")
-    monkeypatch.setattr(address, "LONGEST", len(str(directory)) + 30)
+    monkeypatch.setattr(address, "MAX_PATH", len(str(directory)) + 30)
     return directory
 
 

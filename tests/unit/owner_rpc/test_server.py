@@ -195,7 +195,7 @@ async def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> Non
 async def test_too_many_connections_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 2)
     async with running(app, tmp_path), connected(tmp_path), connected(tmp_path):
-        with pytest.raises(RefusedError, match="2 others are connected"):
+        with pytest.raises(RefusedError, match="2 are open already"):
             await connect(tmp_path / "counted")
 
 
