@@ -54,7 +54,7 @@ async def test_what_was_handled_is_committed_when_the_app_is_stopped(tmp_path: P
     await asyncio.wait_for(handled.wait(), 20)
     await app.stop()
     assert app.failure is None
-    assert not app.host.undone
+    assert not app.host.uncommitted
     assert await recovered(tmp_path, faust=faust) == 2
 
 
