@@ -144,7 +144,7 @@ def test_a_number_of_partitions_that_comes_too_late_is_told(project: Project) ->
         assert len(said) == 1
         assert "partitions=3 is for topics that do not exist yet" in said[0]
         assert "greeter has 2 tasks" in said[0]
-        assert "with a savepoint and restore that with --partitions 3" in said[0]
+        assert "with a savepoint and restore it with --partitions 3" in said[0]
 
     with project.worker():
         project.run("savepoint", "create", "hello.py", "three", "--stop")

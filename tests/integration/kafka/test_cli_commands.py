@@ -115,7 +115,7 @@ def test_commands_work_beside_two_workers(project: KafkaProject) -> None:
         refused = project.run("reset", "hello.py", code=1)
         assert "has running workers, and its state cannot be replaced while they run" in refused.stderr
         assert f"process {one.pid} on " in refused.stderr
-        assert "Stop them and try again." in refused.stderr
+        assert "Stop them and retry." in refused.stderr
         assert project.seen("--limit", "1") != {}
 
 
