@@ -73,7 +73,7 @@ Encode = Callable[[Any], bytes]
 class MapKeys:
     """The keys of one map state. Made once per type, see `map_keys`."""
 
-    __slots__ = ("_check", "_former", "_parts", "decode", "encode", "layout", "ordered", "type")
+    __slots__ = ("_check", "_former", "_parts", "_raw", "decode", "encode", "layout", "ordered", "type")
 
     def __init__(self, key_type: Any) -> None:
         self.type = key_type
@@ -84,7 +84,8 @@ class MapKeys:
         self.encode: Encode = encode_key if self.layout == 0 or writer is None else writer
         if self.layout and plain is not int:
             self.encode = _Known(self.encode).__getitem__
-        self._former = key_decoder(plain if self.layout else key_type)
+        self._former = key_decoder(plain if self.ordered else key_type)
+        self._raw = plain is bytes
         self.decode: Callable[[bytes], Any] = _decode if self.layout else self._former
         self._check = codec_for(key_type).check
         self._parts = _items_of(plain)
@@ -94,11 +95,11 @@ class MapKeys:
 
     def plain(self, sub: bytes) -> bytes:
         """A stored key of any layout as other keys are written: what people and other programs read."""
-        return sub if self.type is bytes else plain_subkey(sub)
+        return sub if self._raw else plain_subkey(sub)
 
     def stored(self, sub: bytes) -> bytes:
         """A key of any layout, or as other keys are written, as it is stored now."""
-        if self.type is not bytes and sub and sub[0] in _TAGS:
+        if not self._raw and sub and sub[0] in _TAGS:
             return self.encode(_decode(sub))
         return self.encode(self._former(sub)) if self.layout else sub
 

@@ -104,6 +104,18 @@ def test_what_only_checks_changes_nothing(key_type: Any) -> None:
     assert keys.layout == LAYOUT
 
 
+Name = NewType("Name", str)
+Raw = Annotated[bytes, msgspec.Meta(max_length=9)]
+
+
+@pytest.mark.parametrize(("key_type", "key"), [(Name, "a"), (Raw, b"\x83" + bytes(8)), (Annotated[bool, ""], True)])
+def test_what_only_checks_is_read_as_it_was_written(key_type: Any, key: Any) -> None:
+    keys = map_keys(key_type)
+    raw = keys.encode(key)
+    assert keys.decode(raw) == key
+    assert keys.stored(raw) == keys.plain(raw) == raw == encode_key(key)
+
+
 class Place(msgspec.Struct, frozen=True):
     street: str
     number: int
