@@ -31,6 +31,7 @@ from tidegate.state.layout import (
     parse_timer,
     unpack_due,
 )
+from tidegate.state.map_keys import map_keys
 
 __all__ = (
     "check_alarms",
@@ -198,7 +199,7 @@ def _keep(state: dict[str, dict[str, dict[bytes, Any]]], key: str, entries: Sequ
         last = [*last[-(KEPT - 1) :], entry.id + 1]
     count, first = len(entries), max(0, len(entries) - KEPT)
     balance = {"count": count, "total": sum(entry.amount for entry in entries)}
-    amounts = Counter(str(entry.amount).encode() for entry in entries)
+    amounts = Counter(map_keys(int).encode(entry.amount) for entry in entries)
     items = {index.to_bytes(8, "big"): entries[index].id for index in range(first, count)}
     for name, value in (
         ("balance", {b"": balance}),
