@@ -51,7 +51,7 @@ async def run(directory: Path) -> dict[str, Any]:
     await app.start()
     before = _handled()
     started, cpu = time.perf_counter(), time.process_time()
-    await app.host.finished.wait()
+    await app.wait()
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     events = _handled() - before
     metrics = app.host.engine.metrics
@@ -63,6 +63,8 @@ async def run(directory: Path) -> dict[str, Any]:
     }
     syncs = getattr(app.host.log, "syncs", None)
     await app.stop()
+    if app.failure is not None:
+        raise app.failure
     return {
         "events": events,
         "rate": events / seconds,
