@@ -29,7 +29,7 @@ def test_a_full_disk_under_the_log_stops_the_worker_and_loses_nothing(
     world.drain()
     ballast.load(leave=leave)
     for _ in range(2):  # it does not get better by trying again
-        world.fail(saying="no room left", until_end=False, feed="tests.faults.support.feed:send_large")
+        world.fail(saying="no space left", until_end=False, feed="tests.faults.support.feed:send_large")
 
     ballast.drop()
     world.drain()
@@ -49,7 +49,7 @@ def test_a_full_disk_under_the_stores_stops_the_worker_and_loses_nothing(
     ballast = Ballast(world.directory / "stores")
     ballast.load(leave=200_000)
     world.append("entries", entries(seed + 1, 6000, keys=6000, first=51))
-    world.fail(saying="no room left", until_end=False)
+    world.fail(saying="no space left", until_end=False)
 
     ballast.drop()
     world.drain()

@@ -187,7 +187,7 @@ async def test_a_worker_that_has_not_heard_of_its_group_answers_nothing(
 ) -> None:
     async with served(tmp_path) as town:
         await town.visited("ann")
-        monkeypatch.setattr(town.app.host.engine.membership, "fresh", False, raising=False)
+        monkeypatch.setattr(town.app.host.engine.membership, "session_valid", False, raising=False)
         for path in (point("seen", "ann"), "/v1/services/greeter/states/seen/keys", "/v1/services/greeter/actors/ann"):
             answer = await town.get(path)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
