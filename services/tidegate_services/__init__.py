@@ -1,10 +1,10 @@
-"""Ready-made keyed services: mounted on an app in a line, and then told, asked, or fed by a topic.
+"""Ready-made keyed services: mounted on an app in one line, and used by messages or fed by a topic.
 
     limiter = RateLimiter(app, rate=10, burst=20)
     if (await limiter.acquire("ann")).allowed: ...
 
-Each is an ordinary service of the app, in `.service`: its state, its timers and its messages are committed, moved and
-looked at like those of any other. They use nothing of Tidegate that is not public.
+Each is an ordinary service of the app, available as `.service`: its state, timers and messages are committed, rescaled
+and queried like those of any other service. They use public names of Tidegate only.
 """
 
 from __future__ import annotations

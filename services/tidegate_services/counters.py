@@ -1,8 +1,8 @@
-"""Counters with a leaderboard: a counter per key, and per board those that count most.
+"""Counters with leaderboards: a counter per key, and per board the highest counters.
 
-A counter tells its boards of its total, at most once in `every`, however often it grows in between: so a board is as
-current as that, and a busy counter costs it no more than a quiet one. Counters only grow. That is why a board which
-keeps the first `size` of them is exact: whoever is not among them has too little, and is told of again when it grows.
+A counter sends its total to its boards at most once per `every`, so a board is at most that much behind, and a busy
+counter costs no more than a quiet one. Counters only grow. A board that keeps only the top `size` counters is therefore
+exact: a counter that is not on it is too low, and is sent again when it grows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidegate_services.mounting import Field, Span, getter, seconds_of
 __all__ = ("Count", "Counters", "Increment", "Standing", "Top")
 
 ALL: Final = "all"
-"""The board of whoever does not name one."""
+"""The default board."""
 
 
 class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Count. The reply is the counter's total on that board."""
+    """Increment the counter. The reply is its total on that board."""
 
     by: int = 1
     board: str = ALL
@@ -35,7 +35,7 @@ class Count(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Top(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of a board: the first ones, the highest first, and of equal ones whoever was there first."""
+    """The top entries of a board, highest first; ties in order of arrival."""
 
     limit: int = 10
 
@@ -46,7 +46,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Counters:
-    """Count by a topic, or by `await counters.add("ann")`; see `await counters.top(10)`."""
+    """Counts the events of a topic, or `await counters.add("ann")`; `await counters.top(10)` reads a board."""
 
     service: Service
     """The counters, by key."""
@@ -65,9 +65,9 @@ class Counters:
         board: Field | None = None,
         **options: Any,
     ) -> None:
-        """size: how many a board keeps. every: how often a counter tells its boards. by: how much an event counts, a
-        field or a function; 1 unless given. board: which one it counts for, likewise. The options are those of
-        `app.actor`, or with a topic those of `app.process`, for the counters."""
+        """size: how many entries a board keeps. every: the least time between a counter's updates of its boards. by:
+        the increment of an event, a field or a function; default 1. board: the board of an event, a field or a
+        function. The options are those of `app.actor`, or with a topic those of `app.process`, for the counters."""
         if size < 1:
             raise ValueError(f"size must be at least 1, not {size}")
         self.size = size
@@ -79,7 +79,7 @@ class Counters:
         )  # fmt: skip
 
     async def add(self, key: Any, by: int = 1, *, board: str = ALL, **options: Any) -> int:
-        """Count, and return the total. The options are those of `Service.ask`."""
+        """Increment the counter, and return its total. The options are those of `Service.ask`."""
         total: int = await self.service.ask(key, Increment(by, board), **options)
         return total
 

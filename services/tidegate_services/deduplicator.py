@@ -1,7 +1,7 @@
-"""A deduplicator: of events, or offers, with the same id, the first counts; within a time, per key.
+"""A deduplicator: passes the first event or offer of each id, per key, within a time.
 
-Only ids are kept, each until its time is over. Which one is first is decided in the order of the key's partition, and
-in the commit that passes it on: no crash lets a second one through.
+Only ids are stored, each until it expires. The first one is determined by the order of the key's partition, and
+recorded in the commit that emits it: no crash lets a duplicate through.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import msgspec
 
 from tidegate import DEAD_LETTER, App, Context, MapState, Service, Topic
-from tidegate_services.mounting import Field, Span, getter, living, seconds_of
+from tidegate_services.mounting import Field, Span, getter, seconds_of, ttl_of
 
 __all__ = ("Deduplicator", "Offer", "Verdict")
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Is this id new?"""
+    """Ask whether an id is new."""
 
     id: str
 
@@ -25,12 +25,12 @@ class Offer(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     first: bool
     seen_at: int
-    """When the id was seen first, in ms: the time of that event or offer."""
+    """The timestamp of the first event or offer with the id, in ms."""
 
 
 class Deduplicator:
-    """Give it a topic: the first event of each id goes on to `to`, the others to `duplicates`, or nowhere. Or ask it:
-    `(await deduplicator.offer("orders", "4711")).first`."""
+    """With a topic, emits the first event of each id to `to`, and the others to `duplicates`, if it is given. Without
+    one: `(await deduplicator.offer("orders", "4711")).first`."""
 
     service: Service
 
@@ -46,15 +46,15 @@ class Deduplicator:
         duplicates: Topic[Any] | None = None,
         **options: Any,
     ) -> None:
-        """within: how long an id is known, by the clock, from when it was seen first. id: of an event, a field or a
-        function; events are told apart per key of the topic. The options are those of `app.actor`, or with a topic
-        those of `app.process`."""
+        """within: how long an id is remembered after it is first seen, in processing time. id: the id of an event, a
+        field or a function; ids are distinct per key of the topic. The options are those of `app.actor`, or with a
+        topic those of `app.process`."""
         given = {"first": to, "duplicates": duplicates}
         outputs = {name: output for name, output in given.items() if output is not None}
         if topic is None and (outputs or id is not None):
-            raise ValueError("id=, to= and duplicates= are for what comes from a topic: give topic=, too")
+            raise ValueError("id=, to= and duplicates= are for events of a topic: give topic=, too")
         if topic is not None and (id is None or to is None):
-            raise ValueError("a topic needs id=, what tells its events apart, and to=, where the first of each go")
+            raise ValueError("a topic needs id=, the id of its events, and to=, the topic for the first of each id")
         self.service = _mount(
             app, seconds_of(within, "within"), topic, id, outputs, {"name": name, "errors": DEAD_LETTER, **options}
         )
@@ -73,7 +73,7 @@ def _mount(
     outputs: dict[str, Topic[Any]],
     options: dict[str, Any],
 ) -> Service:
-    kept = living(within)
+    kept = ttl_of(within)
     if topic is None:
         service = app.actor(options.pop("name"), **options)
     else:

@@ -1,4 +1,4 @@
-"""What the services have in common: options that must make sense, and fields of events."""
+"""Helpers of the services: validation of options, and access to fields of events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate import TTL
 
-__all__ = ("Field", "Span", "getter", "living", "seconds_of")
+__all__ = ("Field", "Span", "getter", "seconds_of", "ttl_of")
 
 Span = float | timedelta
 """Seconds, or a timedelta."""
@@ -17,14 +17,14 @@ Field = str | Callable[[Any], Any]
 
 
 def seconds_of(span: Span, what: str) -> float:
-    """ValueError if it is not longer than nothing."""
+    """The span in seconds. ValueError: it is not positive."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
     if not seconds > 0:
         raise ValueError(f"{what} must be more than 0, not {seconds:g} s")
     return seconds
 
 
-def living(seconds: float) -> TTL:
+def ttl_of(seconds: float) -> TTL:
     return TTL(milliseconds=max(1, round(seconds * 1000)))
 
 

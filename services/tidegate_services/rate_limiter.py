@@ -1,8 +1,9 @@
 """A rate limiter: a token bucket per key.
 
-A bucket holds `burst` tokens at most, and `rate` more flow into it each second. A request takes as many as it costs; if
-there are not enough it takes none, and is told when there will be. Time is the requests' own: the same requests get the
-same answers, also after a crash, and one that waited in the mailbox is judged by when it was sent.
+A bucket holds at most `burst` tokens and is refilled with `rate` tokens per second. A request takes as many as it
+costs; if there are not enough, it takes none, and the reply says when there will be. Time is the requests' own
+timestamps: the same requests get the same replies after a crash, and a request that waited in the mailbox counts at its
+time of sending.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Annotated, Any
 import msgspec
 
 from tidegate import DEAD_LETTER, App, Context, RejectedError, Service, Topic, ValueState
-from tidegate_services.mounting import living
+from tidegate_services.mounting import ttl_of
 
 __all__ = ("Acquire", "Decision", "RateLimiter")
 
 
 class Acquire(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Take as many tokens, if there are enough. With a cost of 0, look only."""
+    """Take `cost` tokens, if there are enough. A cost of 0 only reads the bucket."""
 
     cost: float = 1.0
 
@@ -26,20 +27,20 @@ class Acquire(msgspec.Struct, frozen=True, omit_defaults=True):
 class Decision(msgspec.Struct, frozen=True):
     allowed: bool
     remaining: float
-    """Tokens that are left."""
+    """The tokens left."""
     retry_after: float
-    """Seconds until there are enough; 0: it was allowed."""
+    """Seconds until there are enough tokens; 0: allowed."""
 
 
 class Bucket(msgspec.Struct, frozen=True):
     tokens: float
     at: int
-    """When it held so many, in ms."""
+    """The time of this level, in ms."""
 
 
 class RateLimiter:
-    """Mount it, and ask it: `(await limiter.acquire("ann")).allowed`. Or give it a topic: what the limit allows goes on
-    to `to`, what it does not to `otherwise`, or nowhere."""
+    """Without a topic: `(await limiter.acquire("ann")).allowed`. With a topic, emits allowed events to `to`, and the
+    others to `otherwise`, if it is given."""
 
     service: Service
 
@@ -55,8 +56,8 @@ class RateLimiter:
         otherwise: Topic[Any] | None = None,
         **options: Any,
     ) -> None:
-        """rate: tokens per second. burst: how many a bucket holds; as many as flow in a second unless given, and at
-        least one. The options are those of `app.actor`, or with a topic those of `app.process`."""
+        """rate: tokens per second. burst: the capacity of a bucket; by default the refill of one second, at least 1.
+        The options are those of `app.actor`, or with a topic those of `app.process`."""
         if not rate > 0:
             raise ValueError(f"rate must be more than 0 per second, not {rate:g}")
         self.rate, self.burst = float(rate), float(max(1.0, rate) if burst is None else burst)
@@ -65,7 +66,7 @@ class RateLimiter:
         given = {"allowed": to, "refused": otherwise}
         outputs = {name: output for name, output in given.items() if output is not None}
         if outputs and topic is None:
-            raise ValueError("to= and otherwise= are for what comes from a topic: give topic=, too")
+            raise ValueError("to= and otherwise= are for events of a topic: give topic=, too")
         self.service = self._mount(app, topic, outputs, {"name": name, "errors": DEAD_LETTER, **options})
 
     async def acquire(self, key: Any, cost: float = 1.0, **options: Any) -> Decision:
@@ -76,7 +77,7 @@ class RateLimiter:
     def _mount(
         self, app: App, topic: Topic[Any] | None, outputs: dict[str, Topic[Any]], options: dict[str, Any]
     ) -> Service:
-        full = living(self.burst / self.rate)  # a bucket that nobody used for so long is full, and need not be kept
+        full = ttl_of(self.burst / self.rate)  # a bucket that is unused for so long is full and need not be stored
         if topic is None:
             service = app.actor(options.pop("name"), **options)
         else:
@@ -99,7 +100,7 @@ class RateLimiter:
 
     def _decide(self, now: int, cost: float, state: ValueState[Bucket | None]) -> Decision:
         known = state.value or Bucket(tokens=self.burst, at=now)
-        passed = max(0, now - known.at) / 1000  # requests may come in another order than they were sent
+        passed = max(0, now - known.at) / 1000  # requests may arrive out of order
         tokens = min(self.burst, known.tokens + passed * self.rate)
         allowed = tokens >= cost
         left = tokens - cost if allowed else tokens

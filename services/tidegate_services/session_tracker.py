@@ -1,7 +1,7 @@
-"""A session tracker: what comes for a key without a pause of `gap` is one session.
+"""A session tracker: events of a key that are less than `gap` apart form a session.
 
-Fed by a topic, sessions go by event time: a session ends when the watermark is `gap` past its last event, and events
-that come in another order than they happened still count. Told by messages only, they go by the clock.
+With a topic, sessions use event time: a session ends when the watermark is `gap` past its last event, and out-of-order
+events are counted. With messages only, they use processing time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ("Close", "Current", "Session", "SessionTracker", "Touch")
 
 
 class Touch(msgspec.Struct, frozen=True):
-    """Something happened: the session goes on, or begins. The reply is the session as it is now."""
+    """An event: continues the session, or begins one. The reply is the current session."""
 
 
 class Current(msgspec.Struct, frozen=True):
-    """The session as it is, or None."""
+    """Read the session. The reply is the session, or None."""
 
 
 class Close(msgspec.Struct, frozen=True):
@@ -32,12 +32,12 @@ class Session(msgspec.Struct, frozen=True):
     key: str
     started: int
     last: int
-    """Its last event, in ms."""
+    """The time of its last event, in ms."""
     events: int
 
 
 class SessionTracker:
-    """Give it a topic, or tell it: `await tracker.touch("ann")`. Sessions that have ended go to `to`."""
+    """Tracks the events of a topic, or `await tracker.touch("ann")`. Emits ended sessions to `to`."""
 
     service: Service
 
@@ -51,13 +51,13 @@ class SessionTracker:
         topic: Topic[Any] | None = None,
         **options: Any,
     ) -> None:
-        """gap: how long a pause ends a session. to: a topic of `Session`. The options are those of `app.actor`, or with
-        a topic those of `app.process`."""
+        """gap: the pause that ends a session. to: a topic of `Session`. The options are those of `app.actor`, or with a
+        topic those of `app.process`."""
         options = {"name": name, "errors": DEAD_LETTER, **options}
         self.service = _mount(app, seconds_of(gap, "gap"), topic, to, options)
 
     async def touch(self, key: Any, **options: Any) -> Session:
-        """Say that something happened. The options are those of `Service.ask`."""
+        """Record an event. The options are those of `Service.ask`."""
         session: Session = await self.service.ask(key, Touch(), **options)
         return session
 

@@ -1,7 +1,7 @@
-"""Bootstrapping services: from history in frames to a savepoint that an app starts from.
+"""Bootstraps services: writes state from DataFrames to a savepoint that an app can be restored from.
 
-Each state is a frame. Its rows are encoded as the service itself would, checked by its types, sent to the task that
-owns their key, sorted, and written to the task's store: by all cores, each a task at a time.
+Each state is a frame. Its rows are validated and encoded by the state's types, repartitioned to the task that owns
+their key, sorted, and written to the task's store, in parallel by task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate.interop import (
     write_manifest,
     write_task,
 )
-from tidegate_spark.reading.async_bridge import waited
+from tidegate_spark.reading.async_bridge import run_sync
 
 if TYPE_CHECKING:
     from tidegate import App
@@ -52,10 +52,10 @@ def write_savepoint(
 ) -> None:
     """Write the states of services, as frames, to a savepoint that the app can be restored from.
 
-    A frame has key and value; of a map also entry, its own key; of a list index, from 0 on; of a state with a time to
-    live it may have expires_at, a timestamp. savepoint: a path or URL that does not exist yet; its last part is the
-    savepoint's name. Where the app then reads each topic from is said when it is restored."""
-    plan = waited(load_plan(app.define(), flags))
+    A frame has the columns key and value; for a map also entry, the map's own key; for a list index, from 0; for a
+    state with a TTL optionally expires_at, a timestamp. savepoint: a path or URL that does not exist yet; its last part
+    is the savepoint's name. The restore determines where the app reads each topic from."""
+    plan = run_sync(load_plan(app.define(), flags))
     now = time.time_ns() // 1_000_000
     tasks: list[TaskSnapshot] = []
     for name, frames in states.items():
@@ -80,7 +80,7 @@ def _state(service: Any, state: str) -> StateDeclaration:
     return declared
 
 
-# ------------------------------------------------------------------------------------------------------------- placing
+# ------------------------------------------------------------------------------------------------------------ encoding
 
 
 def _placed(frame: DataFrame, declared: StateDeclaration, tasks: int, now: int) -> list[DataFrame]:
@@ -107,7 +107,7 @@ def _placed(frame: DataFrame, declared: StateDeclaration, tasks: int, now: int) 
 
 
 def _json(frame: DataFrame, column: str) -> Column:
-    """As JSON, under one name, so that scalars are JSON too."""
+    """A column as JSON, wrapped in an object, since Spark encodes no scalars."""
     return F.to_json(F.struct(F.col(column).alias("it")), {"ignoreNullFields": "false"})
 
 
@@ -118,12 +118,12 @@ def _expiry(frame: DataFrame, declared: StateDeclaration, now: int) -> Column:
     if "expires_at" in frame.columns:
         return F.unix_millis("expires_at")
     if ttl.time == "event":
-        raise UsageError(f"state {declared.name!r} expires by event time: say when, in a column expires_at")
+        raise UsageError(f"state {declared.name!r} expires by event time: add a column expires_at")
     return F.lit(now + ttl.ms).cast("long")
 
 
 def _encoder(declared: StateDeclaration, tasks: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Runs in Spark's Python processes, so it holds types and no codecs."""
+    """Runs in Spark's Python processes, so it captures types, not codecs."""
     name, kind, value_type, ttl = declared.name, declared.kind, declared.codec.type, declared.ttl
     key_type = declared.key_type
 
@@ -161,7 +161,7 @@ def _sub(kind: str, key_type: Any, text: str | None) -> bytes:
 
 
 def _stored(state: StateDeclaration, text: str) -> bytes:
-    """Through the state's own type. A null that the type does not take is a field that is not there."""
+    """Encode by the state's own type. A null that the type does not accept is treated as a missing field."""
     value = orjson.loads(text)["it"]
     codec = state.codec
     if codec.type is bytes:

@@ -1,4 +1,4 @@
-"""SQL over an app: its topics, its tables, and the state in a savepoint, as views."""
+"""SQL over an app: its topics, its tables, and the state in a savepoint as views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.errors import UsageError
 from tidegate.interop import open_uri
 from tidegate_spark.errors import NoTableError
 from tidegate_spark.jobs.contract import FunctionJob, Job, Source, Table, ToTopic
-from tidegate_spark.jobs.paths import Places
+from tidegate_spark.jobs.paths import TableLocations
 from tidegate_spark.reading.savepoints import read_state
 from tidegate_spark.reading.tables import load_table, table_names
 from tidegate_spark.reading.topics import read_topic
@@ -37,10 +37,11 @@ def register_views(
     flags: Mapping[str, Any] | None = None,
     only: str | None = None,
 ) -> dict[str, str]:
-    """Make views; returns what each is. only: a query; what it does not mention is left out.
+    """Create temporary views; returns a description of each. only: a query; views that it does not mention are left
+    out.
 
-    A topic is called as it is, with _ for what SQL does not allow in a name; a table likewise, or NAME_table where a
-    topic has its name; a state is SERVICE_STATE."""
+    Views have the names of topics and tables, with _ for characters that SQL does not allow; NAME_table if a topic has
+    the table's name; SERVICE_STATE for a state."""
     made: dict[str, str] = {}
 
     def register(name: str, what: str, frame: Callable[[], DataFrame]) -> None:
@@ -48,7 +49,7 @@ def register_views(
             try:
                 frame().createOrReplaceTempView(name)
             except NoTableError:
-                return  # nothing was ever written to it, so its columns are not known
+                return  # nothing was written to the table yet, so its columns are unknown
         made[name] = what
 
     for topic in app.define().topics:
@@ -57,7 +58,7 @@ def register_views(
             f"topic {topic.name}",
             partial(_topic, spark, app, topic.name, flags),
         )
-    places = Places.of(app, flags)
+    places = TableLocations.of(app, flags)
     for table in table_names(spark, places):
         name = f"{table}_table" if table in made else table
         register(name, f"table {table}", partial(load_table, spark, places, table))
@@ -95,7 +96,7 @@ def _mentions(query: str, name: str) -> bool:
 
 
 def flat(frame: DataFrame) -> DataFrame:
-    """The fields of the value beside what else a record has; where both have a name, the record's gets a _."""
+    """The fields of the value beside the record's other columns; on a name clash, the record's column gets a _."""
     kind = frame.schema["value"].dataType
     if not isinstance(kind, t.StructType):
         return frame
@@ -106,7 +107,7 @@ def flat(frame: DataFrame) -> DataFrame:
 
 
 def explained(call: Callable[[], T]) -> T:
-    """What Spark says about a query that is wrong, without its Java."""
+    """Translates Spark's errors about an invalid query, without their Java stack."""
     try:
         return call()
     except (AnalysisException, ParseException) as error:
@@ -128,21 +129,21 @@ def sql_job(
     date: str | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Job:
-    """A job that runs a query over the topics as streams. to: one of the app's topics, or else a table.
+    """A job that runs a query continuously over the topics. to: one of the app's topics, or the name of a table.
 
-    Without a key windows are written when the watermark has passed them; with one, as they grow."""
+    Without a key, windows are written when the watermark passes their end; with a key, at each update."""
     declared = app.topics
     used = [topic for topic in declared.values() if _mentions(query, view_name(topic.name))]
     if not used:
         known = ", ".join(view_name(topic) for topic in declared)
-        raise UsageError(f"the query reads no topic, so there is nothing to follow. Topics: {known or 'none'}")
+        raise UsageError(f"a continuous query must read a topic. Topics: {known or 'none'}")
     if to in declared:
         output: Table | ToTopic = ToTopic(declared[to], key=key[0] if key else None)
     else:
         output = Table(to, key=key, date=date)
 
     def run(*frames: DataFrame) -> DataFrame:
-        register_views(spark, app, flags=flags, only=query)  # tables, as they are now
+        register_views(spark, app, flags=flags, only=query)  # the current contents of tables
         for topic, frame in zip(used, frames, strict=True):
             flat(frame).createOrReplaceTempView(view_name(topic.name))
         return spark.sql(query)

@@ -28,7 +28,7 @@ from tests.spark.world import Expectation, compare_followed, read_values, rows_o
 from tidegate.faults import InjectedFault, arm, disarm, parse
 from tidegate_spark import Table, ToTopic, job, read_topic, run_job, stream_topic
 from tidegate_spark.errors import JobFailedError
-from tidegate_spark.jobs.error_reporting import Sink, told_briefly
+from tidegate_spark.jobs.error_reporting import Sink, with_short_errors
 from tidegate_spark.jobs.files import Files
 from tidegate_spark.jobs.table_commit import TableWriter
 
@@ -62,7 +62,7 @@ class Following:
             self.frame()
             .writeStream.outputMode("update" if self.table.keys else "append")
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(told_briefly(lambda frame, batch: writer.commit(frame, batch, "q")))
+            .foreachBatch(with_short_errors(lambda frame, batch: writer.commit(frame, batch, "q")))
             .trigger(availableNow=True)
             .start()
         )
@@ -164,7 +164,7 @@ def test_records_for_a_topic_come_again_with_the_same_ids(
 def following(spark: SparkSession, directory: Path, sink: Sink) -> StreamingQuery:
     rows = spark.readStream.format("rate").load()
     writer = rows.writeStream.option("checkpointLocation", str(directory / "checkpoint"))
-    return writer.foreachBatch(told_briefly(sink)).start()
+    return writer.foreachBatch(with_short_errors(sink)).start()
 
 
 def test_a_failure_that_java_tells_at_length_is_known_although_the_query_is_being_stopped(

@@ -131,7 +131,7 @@ def test_sql_asks_and_follows(spark: SparkSession, tmp_path: Path) -> None:
     assert len(spark.sql(joined).collect()) == 5
     with pytest.raises(UsageError, match="UNRESOLVED_COLUMN"):
         explained(lambda: spark.sql("select nothing from visits"))
-    with pytest.raises(UsageError, match="reads no topic"):
+    with pytest.raises(UsageError, match="must read a topic"):
         sql_job(spark, pages.app, "select 1", "x", flags=flags)
 
 

@@ -59,10 +59,10 @@ def describe_jobs(target: str) -> list[dict[str, Any]]:
 
 
 def job_status(target: str, names: Iterable[str], flags: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from tidegate_spark.jobs.status import look
+    from tidegate_spark.jobs.status import job_progress
 
     app = load_app(target)
-    return asyncio.run(look(app, jobs_of(target, names), flags))
+    return asyncio.run(job_progress(app, jobs_of(target, names), flags))
 
 
 def job_jars(target: str, names: Iterable[str], flags: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ class SqlCommand:
         self._app, self._flags, self._options = load_app(target), flags, options
 
     def run(self, query: str) -> None:
-        from tidegate_spark.jobs.paths import Places
+        from tidegate_spark.jobs.paths import TableLocations
         from tidegate_spark.session.spark_session import session
         from tidegate_spark.session.table_formats import formats_in
 
@@ -36,7 +36,7 @@ class SqlCommand:
             f"tidegate sql {self._app.define().id}",
             master=settings.spark_master,
             kafka=settings.broker.startswith("kafka://"),
-            formats=formats_in(Places.of(self._app, self._flags).root),
+            formats=formats_in(TableLocations.of(self._app, self._flags).root),
             jars=jars.split(",") if jars else (),
         ) as spark:
             if self._options["stream"]:

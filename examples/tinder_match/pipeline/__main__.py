@@ -7,7 +7,7 @@ from pathlib import Path
 
 from examples.tinder_match.app import app
 from examples.tinder_match.pipeline.report import report
-from tidegate_spark.jobs.paths import Places
+from tidegate_spark.jobs.paths import TableLocations
 
 parser = argparse.ArgumentParser(prog="python -m examples.tinder_match.pipeline", description=__doc__)
 commands = parser.add_subparsers(required=True, metavar="report")
@@ -19,7 +19,7 @@ made.add_argument("--out", metavar="FILE", type=Path, default=Path("report.html"
 
 def main() -> None:
     given = parser.parse_args()
-    places = Places.of(app, {"data": given.data, "tables": given.tables})
+    places = TableLocations.of(app, {"data": given.data, "tables": given.tables})
     if not (Path(places.root) / "days").exists():
         parser.exit(1, f"There are no tables in {places.root} yet: run the jobs first.\n")
     given.out.write_text(report(Path(places.root)), encoding="utf-8")

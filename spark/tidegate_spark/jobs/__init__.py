@@ -1,3 +1,3 @@
-"""Jobs: from topics and tables to tables and topics, exactly once where that can be, resumable everywhere."""
+"""Jobs: from topics and tables to tables (exactly once) and topics (at least once), resumable."""
 
 from __future__ import annotations

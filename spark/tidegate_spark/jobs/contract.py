@@ -1,4 +1,4 @@
-"""What a job is: its inputs, its outputs, and a function from frames to frames."""
+"""The declaration of a job: its inputs, its outputs, and a function from frames to frames."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Table:
-    """Parquet files below the app's tables.
+    """A table of Parquet files in the app's tables directory.
 
-    Without a key rows are only added. With one there is a row for each key, the newest: a day's rows are one file,
-    which is replaced at once, so that the date must follow from the key."""
+    Without a key, rows are appended. With a key, there is one row per key, the newest: the rows of a day are one file,
+    which is replaced atomically, so the date must be determined by the key."""
 
     name: str
     key: str | tuple[str, ...] = ()
     date: str | None = "event_time"
-    """The column, a time or a date, by whose day the files are divided; None: not at all."""
+    """The timestamp or date column by whose day the table is partitioned; None: not partitioned."""
     format: str = PARQUET
     """Or `delta`, for a table without a key."""
 
@@ -39,7 +39,7 @@ class Table:
         _check_name("table", self.name)
         if formats_of([self.format]) and self.keys:
             raise JobDefinitionError(
-                f"table {self.name!r}: a table in {self.format} is only added to: leave out the key"
+                f"table {self.name!r}: a table in {self.format} only supports appends: leave out the key"
             )
 
     @property
@@ -49,20 +49,20 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class ToTopic:
-    """Records for a topic, at least once: when a driver dies, those of its last batch may come again.
+    """Writes records to a topic, at least once: when a driver dies, the records of its last batch may be written again.
 
-    So each has an id in its header `tidegate-id`, the same when it comes again, by which a service can tell."""
+    Each has an id in its header `tidegate-id`, which is the same for a duplicate, so that a service can deduplicate."""
 
     topic: Topic[Any]
     key: str | None = None
-    """The column that is the key; None: records have none, and the topic must not ask for one."""
+    """The key column; None: records have no key, and the topic must not require one."""
     id: tuple[str, ...] = ()
-    """The columns that tell one record from another; none: all of them."""
+    """The columns that identify a record; empty: all of them."""
 
     def __post_init__(self) -> None:
         if self.key is None and self.topic.definition.key is not None:
             raise JobDefinitionError(
-                f"records of topic {self.name!r} have a key: say which column it is, ToTopic(topic, key='column')"
+                f"records of topic {self.name!r} need a key: name its column, ToTopic(topic, key='column')"
             )
 
     @property
@@ -72,11 +72,11 @@ class ToTopic:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A topic as an input, with what is to be different from its declaration."""
+    """A topic as an input, with options that override its declaration."""
 
     topic: Topic[Any]
     watermark: str | None = ""
-    """As in stream_topic; empty: the topic's own."""
+    """As in stream_topic; empty: as the topic declares."""
     schema: Any = None
     options: tuple[tuple[str, str], ...] = ()
 
@@ -94,7 +94,7 @@ Output = Table | ToTopic
 
 
 class Job:
-    """Derive from it, or use @job. One that reads a topic is a stream; one that reads tables only is done at once."""
+    """Derive from it, or use @job. A job that reads a topic is a stream; one that reads only tables is a batch."""
 
     name: str = ""
     inputs: Sequence[Any] = ()
@@ -109,7 +109,7 @@ class Job:
         _check_job(self)
 
     def run(self, *frames: DataFrame) -> Any:
-        """A frame for each input; returns a frame for each output: alone, as a sequence, or by the outputs' names."""
+        """Gets a frame per input, and returns a frame per output: one, a sequence, or a mapping by output names."""
         raise NotImplementedError
 
     @property
@@ -122,7 +122,7 @@ class Job:
 
     @property
     def formats(self) -> set[str]:
-        """Of the tables that it reads and writes."""
+        """The formats of the tables that it reads and writes."""
         return {each.format for each in (*self.inputs, *self.outputs) if isinstance(each, Table)}
 
     @property
@@ -131,7 +131,7 @@ class Job:
 
     @property
     def quarantine(self) -> Table:
-        """Where its bad records go."""
+        """The table for its bad records."""
         return Table(f"quarantine_{self.name}", date="timestamp")
 
     def results(self, frames: Sequence[DataFrame]) -> list[tuple[Output, DataFrame]]:
@@ -140,13 +140,13 @@ class Job:
         if isinstance(made, Mapping):
             unknown = made.keys() ^ {output.name for output in self.outputs}
             if unknown:
-                raise JobDefinitionError(f"job {self.name!r} must return its outputs by name; {sorted(unknown)} differ")
+                raise JobDefinitionError(f"job {self.name!r} returned other names than its outputs: {sorted(unknown)}")
             return [(output, made[output.name]) for output in self.outputs]
         found = list(made) if isinstance(made, (list, tuple)) else [made]
         if len(found) != len(self.outputs) or any(frame is None for frame in found):
             raise JobDefinitionError(
-                f"job {self.name!r} has {len(self.outputs)} outputs and returned {len(found)} frames: return one for "
-                f"each, in their order"
+                f"job {self.name!r} has {len(self.outputs)} outputs but returned {len(found)} frames: return one per "
+                f"output, in order"
             )
         return list(zip(self.outputs, found, strict=True))
 
@@ -164,21 +164,21 @@ class FunctionJob(Job):
 
 
 def job(name: str = "", *, inputs: Any, outputs: Any) -> Callable[[Callable[..., Any]], Job]:
-    """Make a function a job: it gets a frame for each input and returns one for each output.
+    """Declare a function as a job: it gets a frame per input and returns one per output.
 
     inputs: topics of an app, source(topic, ...), or Tables that other jobs write. outputs: Tables, ToTopic(topic)."""
     return lambda function: FunctionJob(function, name, inputs, outputs)
 
 
 def find_jobs(module: ModuleType) -> dict[str, Job]:
-    """The jobs that a module holds, by name."""
+    """The jobs of a module, by name."""
     found: dict[str, Job] = {}
     for value in vars(module).values():
         made = value() if isinstance(value, type) and issubclass(value, Job) and value.inputs else value
         if isinstance(made, Job):
             known = found.setdefault(made.name, made)
             if known is not made and not isinstance(value, type):
-                raise JobDefinitionError(f"two jobs of {module.__name__} are called {made.name!r}")
+                raise JobDefinitionError(f"two jobs of {module.__name__} have the name {made.name!r}")
     return found
 
 
@@ -214,9 +214,9 @@ def _check_job(made: Job) -> None:
         raise JobDefinitionError(f"job {made.name!r} needs inputs and outputs")
     names = [output.name for output in made.outputs]
     if len(set(names)) != len(names):
-        raise JobDefinitionError(f"job {made.name!r} writes to one place twice: {', '.join(names)}")
+        raise JobDefinitionError(f"job {made.name!r} has the same output twice: {', '.join(names)}")
 
 
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise JobDefinitionError(f"{name!r} cannot be the name of a {kind}: small letters, digits and _")
+        raise JobDefinitionError(f"{name!r} is not a valid name of a {kind}: use lower-case letters, digits and _")

@@ -1,9 +1,9 @@
-"""Delta tables, which have transactions of their own: a batch is one of them.
+"""Exactly-once commits to Delta tables: a batch is one Delta transaction.
 
-1. A table belongs to one query, as others do (`owning`).
-2. Append the rows with the query's id and the batch's number. Delta's log remembers the last one of each query, and
-   leaves out a batch that it has.
-3. A batch that was left out is computed all the same, for the state of its query.
+1. Check that the table belongs to this query (`ownership`).
+2. Append the rows with the query's id and the batch number. Delta records the last batch of each query, and skips a
+   batch that it has committed.
+3. Compute a skipped batch all the same, because Spark needs the query's state after it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ("DeltaWriter",)
 
 
 class DeltaWriter:
-    """Commits the batches of one query, from one start of it to its end, to one table."""
+    """Commits the batches of one run of a query to one table."""
 
     def __init__(self, files: Files, table: Table, path: str) -> None:
         self._files, self._table, self._path = files, table, path
         self._first = True
-        """Whether the next batch is the first since the query was started: no other can come again."""
+        """Whether the next batch is the first since the query was started: only that one can be a retry."""
 
     def commit(self, frame: DataFrame, batch: int, writer: str) -> None:
-        """`writer` is the id of the query, which is that of its checkpoint."""
+        """`writer`: the id of the query, from its checkpoint."""
         check_owner(self._files, self._path, writer)
         fault_point("table.owned")
         again, self._first = self._first, False
@@ -38,12 +38,12 @@ class DeltaWriter:
         rows.persist()
         try:
             self._append(rows, batch, writer)
-            computed(rows)  # kept from the append, unless that left them out
+            computed(rows)  # cached by the append, unless Delta skipped it
         finally:
             rows.unpersist()
 
     def replace(self, frame: DataFrame) -> None:
-        """All that the table holds, by the job that is done at once."""
+        """Replace the table's contents, for a batch job."""
         self._save(dated(self._table, frame), "overwrite", {"overwriteSchema": "true"})
 
     def _append(self, rows: DataFrame, batch: int, writer: str) -> None:

@@ -1,4 +1,4 @@
-"""How a batch that fails here is told to Spark, and how a query that failed there is told to people."""
+"""Errors of batches as Spark expects them, and errors of queries as users can read them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
-__all__ = ("BatchError", "Sink", "reason", "told_briefly")
+__all__ = ("BatchError", "Sink", "reason", "with_short_errors")
 
 Sink = Callable[["DataFrame", int], None]
-"""What Spark calls with each batch and its number."""
+"""The function that Spark calls with each batch and its number."""
 
 _INTERRUPTIONS: Final = (
     "java.lang.InterruptedException",
@@ -25,17 +25,17 @@ _AS_SPARK_EXPECTS: Final = "py4j.protocol.Py4JJavaError: An error occurred while
 
 
 class BatchError(Exception):
-    """A batch failed in Java; the text says how."""
+    """A batch failed in Java; the message is the reason."""
 
 
-def told_briefly(sink: Sink) -> Sink:
-    """The same, but for how it fails.
+def with_short_errors(sink: Sink) -> Sink:
+    """The sink, with short error messages.
 
-    Of each failure of a query that is being stopped, Spark asks whether it is only that. It looks for an interruption
-    in the text that Python gives it, with the regular expression "Py4JJavaError: An error occurred while
-    calling((.|...)*)(...)", for which Java's stack grows with every character (StreamExecution.PROXY_ERROR). A page of
-    Java is too much for it, for 4 MB of stack, too: the query's thread ends with a StackOverflowError, and what went
-    wrong is lost. So an interruption is told in one line of the form that is looked for, and all else in another."""
+    When a query fails, Spark checks whether it was only interrupted by a stop. It matches the message from Python with
+    the regular expression "Py4JJavaError: An error occurred while calling((.|...)*)(...)", whose recursion depth grows
+    with every character (StreamExecution.PROXY_ERROR). A Java stack trace in the message overflows even a stack of
+    4 MB: the query's thread ends with a StackOverflowError, and the real reason is lost. Therefore an interruption is
+    reported in one line of the expected form, and any other failure in a line that does not match."""
 
     def call(frame: DataFrame, batch: int) -> None:
         try:
@@ -48,14 +48,14 @@ def told_briefly(sink: Sink) -> Sink:
 
 
 def _causes(failure: Any) -> Iterator[str]:
-    """The Java classes of a failure and of what is behind it."""
+    """The Java classes of an exception and its causes."""
     while failure is not None:
         yield failure.getClass().getName()
         failure = failure.getCause()
 
 
 def reason(failure: PySparkException | Py4JJavaError) -> str:
-    """What went wrong, without a page of Java: the first words, and what was behind them."""
+    """The message of a failure and its causes, without Java stack traces."""
     text = str(getattr(failure, "desc", None) or failure)
     lines = _raised(text) or _lines(text)
     behind = getattr(failure, "_cause", None)
@@ -69,7 +69,7 @@ def reason(failure: PySparkException | Py4JJavaError) -> str:
 
 
 def _raised(text: str) -> list[str]:
-    """The words after a traceback of Python's, if there is one."""
+    """The exception after a Python traceback in the text, if there is one."""
     _, found, after = text.rpartition("Traceback (most recent call last):")
     return [line.strip() for line in after.splitlines() if line.strip() and not line[0].isspace()][:2] if found else []
 

@@ -1,8 +1,8 @@
-"""Files wherever Spark can write them, through Hadoop's file systems: a directory here, HDFS, an object store.
+"""Files on every file system that Spark can write to, through Hadoop: local directories, HDFS, object stores.
 
-What was closed is durable in an object store, and has copies in HDFS. In a directory here it is not: Spark does not
-sync what it writes, and Hadoop, where it keeps checksums, does not even if asked to. So that is done here, by the
-kernel's own calls, for which it does not matter who has written a file.
+A closed file is durable in an object store, and replicated in HDFS. In a local directory it is not: Spark does not sync
+files, and Hadoop's checksummed local file system does not even on request. Local files are therefore synced here with
+system calls, which work for files that other processes have written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def joined(*parts: str) -> str:
 
 
 class Files:
-    """The file system that a path is on. Paths are text."""
+    """The file system of a path. Paths are strings."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         context: Any = spark.sparkContext
@@ -45,7 +45,7 @@ class Files:
         self._system.delete(self._path(path), True)
 
     def names(self, directory: str) -> list[str]:
-        """What a directory holds; nothing, if there is none."""
+        """The names in a directory; empty if it does not exist."""
         if not self.exists(directory):
             return []
         return sorted(status.getPath().getName() for status in self._system.listStatus(self._path(directory)))
@@ -64,7 +64,7 @@ class Files:
                 yield f"{prefix}{name}"
 
     def move(self, source: str, target: str) -> None:
-        """In place of what is there, at once on file systems that can. Durable after `sync_places`."""
+        """Rename, replacing the target; atomic where the file system supports it. Durable after `sync_renames`."""
         if self._local:
             here = self._here(target)
             _make_here(here.parent)
@@ -75,7 +75,7 @@ class Files:
         self._context.rename(self._path(source), goal, self._overwrite)
 
     def sync(self, paths: Iterable[str], below: str) -> None:
-        """Files that others have written, and the directories in which they are, up to this one, are durable."""
+        """Make files of other processes durable, and their directories up to `below`."""
         if not self._local:
             return
         files, top = [self._here(path) for path in paths], self._here(below)
@@ -85,11 +85,11 @@ class Files:
         for directory in sorted(inside, reverse=True):
             _sync_here(directory)
 
-    def sync_places(self, paths: Iterable[str]) -> None:
-        """That these are where they are is durable."""
+    def sync_renames(self, paths: Iterable[str]) -> None:
+        """Make renames durable: sync the directories of these paths."""
         if self._local:
             for directory in sorted({self._here(path).parent for path in paths}):
-                if directory.is_dir():  # a day that somebody has removed since it was written is gone
+                if directory.is_dir():  # the directory of a day may have been deleted since
                     _sync_here(directory)
 
     def _here(self, path: str) -> Path:
@@ -103,12 +103,12 @@ class Files:
             stream.close()
 
     def write_json(self, path: str, value: Any) -> None:
-        """It is there whole, and durable, or not at all."""
+        """Write atomically and durably."""
         beside = f"{path}.{uuid.uuid4().hex}.tmp"
         if self._local:
             _write_here(self._here(beside), json.dumps(value).encode())
             self.move(beside, path)
-            self.sync_places([path])
+            self.sync_renames([path])
             return
         stream = self._system.create(self._path(beside), True)
         try:
@@ -128,7 +128,7 @@ def _write_here(path: Path, raw: bytes) -> None:
 
 
 def _make_here(directory: Path) -> None:
-    """A directory that is new is durable in the one above it."""
+    """Create a directory durably: its parent is synced."""
     if directory.is_dir():
         return
     _make_here(directory.parent)
@@ -145,8 +145,8 @@ def _sync_here(path: Path) -> None:
 
 
 def _move_here(source: Path, target: Path) -> None:
-    """Hadoop keeps a file's checksum beside it, and moves one after the other. Who dies between them leaves a file that
-    does not fit the checksum of the one before it, and that Spark refuses to read. So what is moved has none."""
+    """Rename without Hadoop's checksum files. Hadoop renames a file and its checksum one after the other; a crash
+    between them leaves a file with the checksum of its predecessor, which Spark refuses to read."""
     target.with_name(f".{target.name}.crc").unlink(missing_ok=True)
     os.replace(source, target)
     source.with_name(f".{source.name}.crc").unlink(missing_ok=True)

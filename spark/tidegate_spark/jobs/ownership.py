@@ -1,4 +1,4 @@
-"""What tables of all formats have in common: one query that fills them, and the column of the day."""
+"""Common parts of all table formats: ownership by one query, and the partition column of the day."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ("DATE", "OWN", "check_owner", "computed", "dated")
 
 DATE: Final = "date"
 OWN: Final = "_tidegate"
-"""The directory in a table's own that readers pass over."""
+"""The directory for bookkeeping in a table; readers ignore it."""
 
 
 def check_owner(files: Files, path: str, writer: str) -> None:
-    """A table belongs to one query: another one's checkpoint would count other batches."""
+    """A table belongs to one query: the batch numbers of another checkpoint would not match."""
     owner = joined(path, OWN, "owner.json")
     if not files.exists(owner):
         files.write_json(owner, {"query": writer})
@@ -30,19 +30,19 @@ def check_owner(files: Files, path: str, writer: str) -> None:
 
 
 def dated(table: Table, frame: DataFrame) -> DataFrame:
-    """With the column of the day, which becomes the directory."""
+    """The frame with the partition column of the day."""
     column = table.date
     if column is None or DATE in frame.columns:
         return frame
     if column not in frame.columns:
         raise JobDefinitionError(
-            f"table {table.name!r} is divided by the day of {column!r}, and its frame has no such column "
+            f"table {table.name!r} is partitioned by the day of {column!r}, but its frame has no such column "
             f"({', '.join(frame.columns)}). Name another, Table(..., date='at'), or date=None."
         )
     return frame.withColumn(DATE, F.to_date(column))
 
 
 def computed(frame: DataFrame) -> None:
-    """Have it computed for what that leaves behind: the state of its query, at the end of the batch. Spark refuses to
-    go on from a batch whose state was not written."""
+    """Compute the frame for its side effect, the query's state after the batch: Spark does not continue from a batch
+    whose state was not written."""
     frame.write.format("noop").mode("overwrite").save()

@@ -1,8 +1,8 @@
-"""Where an app's tables are, and what its jobs remember beside them.
+"""The paths of an app's tables and of its jobs' checkpoints.
 
-TABLES/<table>/date=2024-02-14/*.parquet      the rows: any reader of Parquet can take the directory
-TABLES/<table>/_tidegate/                     how they got there; readers of Parquet pass over it
-TABLES/_jobs/<job>/<output>/                  the checkpoint of the query that fills an output
+TABLES/<table>/date=2024-02-14/*.parquet      the rows: any Parquet reader can read the directory
+TABLES/<table>/_tidegate/                     bookkeeping of commits; Parquet readers ignore it
+TABLES/_jobs/<job>/<output>/                  the checkpoint of the query that writes an output
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tidegate.interop import data_directory
 if TYPE_CHECKING:
     from tidegate import App
 
-__all__ = ("Places",)
+__all__ = ("TableLocations",)
 
 
-class Places:
+class TableLocations:
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
 
     @classmethod
-    def of(cls, app: App, flags: Mapping[str, Any] | None = None) -> Places:
-        """As the settings say: `tables`, else beside the app's data."""
+    def of(cls, app: App, flags: Mapping[str, Any] | None = None) -> TableLocations:
+        """By the setting `tables`, else beside the app's data."""
         definition = app.define()
         settings = definition.resolve(flags).settings
         named = settings.tables

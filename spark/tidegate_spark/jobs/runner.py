@@ -1,4 +1,4 @@
-"""Running a job: a query for each output, and one for what is bad in its inputs."""
+"""Runs a job: one query per output, and one for the bad records of its inputs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tidegate.faults import fault_point
 from tidegate_spark.errors import JobFailedError, MissingJarsError, NoTableError
 from tidegate_spark.jobs.contract import Job, Output, Source, Table, ToTopic
 from tidegate_spark.jobs.delta import DeltaWriter
-from tidegate_spark.jobs.error_reporting import Sink, reason, told_briefly
+from tidegate_spark.jobs.error_reporting import Sink, reason, with_short_errors
 from tidegate_spark.jobs.files import Files
-from tidegate_spark.jobs.paths import Places
+from tidegate_spark.jobs.paths import TableLocations
 from tidegate_spark.jobs.table_commit import TableWriter
 from tidegate_spark.jobs.topics import records, send
 from tidegate_spark.reading.tables import load_table
@@ -42,28 +42,28 @@ __all__ = ("Progress", "run_job")
 
 logger = logging.getLogger(__name__)
 
-_LOOK: Final = 0.2
-"""Seconds between looks at the queries."""
-_PASSING: Final = ("Python worker failed to connect back",)
-"""What goes by itself: Spark gives a Python process ten seconds to start, which a busy machine may not have."""
+_POLL_SECONDS: Final = 0.2
+"""Between two checks of the queries."""
+_TRANSIENT: Final = ("Python worker failed to connect back",)
+"""Transient failures: Spark gives a Python process ten seconds to start, which may be too short on a busy machine."""
 _ATTEMPTS: Final = 5
 _STARTING: Final = threading.Lock()
-"""One query starts at a time, in all jobs together: each starts Python processes, which must be quick."""
-_BEGINNING: Final = ("Initializing", "Getting offsets")
-"""What a query says of itself until all that it needs is there."""
-_PATIENCE: Final = 60.0
+"""Queries of all jobs start one at a time: each starts Python processes, which must be ready within a timeout."""
+_STARTING_STATES: Final = ("Initializing", "Getting offsets")
+"""The status messages of a query until it has started."""
+_START_SECONDS: Final = 60.0
 _WRITERS: Final[Mapping[str, type[TableWriter] | type[DeltaWriter]]] = {PARQUET: TableWriter, DELTA: DeltaWriter}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a query has done with one micro-batch."""
+    """The progress of a query by one micro-batch."""
 
     job: str
     output: str
     batch: int
     rows: int
-    """That it has read."""
+    """Rows read."""
     seconds: float
     watermark: str | None
 
@@ -79,9 +79,10 @@ def run_job(
     progress: Callable[[Progress], None] | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run it until `stopping`, or, with `once`, until all that is there now is done. It goes on where it was.
+    """Run a job until `stopping`, or, with `once`, until the current input is processed. It resumes from its
+    checkpoint.
 
-    A job that reads tables only is done once, or again after each interval."""
+    A job that reads only tables runs once, or repeatedly after each interval."""
     runner = _Runner(spark, app, job, flags)
     if job.streams:
         runner.stream(once, interval, progress or (lambda _: None), stopping)
@@ -92,7 +93,7 @@ def run_job(
 class _Runner:
     def __init__(self, spark: SparkSession, app: App, job: Job, flags: Mapping[str, Any] | None) -> None:
         self._spark, self._app, self._job, self._flags = spark, app, job, flags
-        self._places = Places.of(app, flags)
+        self._places = TableLocations.of(app, flags)
         self._files = Files(spark, self._places.root)
         for made in formats_of(job.formats):
             if not has_class(spark, made.extension):
@@ -111,7 +112,7 @@ class _Runner:
                 if stopping():
                     return
                 started[name] = start()
-                self._passing_failures(started)  # no other is started after one that has failed
+                self._transient_failures(started)  # do not start further queries after a failure
             self._watch(started, starts, progress, stopping)
         finally:
             for query in started.values():
@@ -139,7 +140,7 @@ class _Runner:
         )
 
     def _bad(self) -> DataFrame:
-        """The records of all its topics that are not of their type, with why, where they were, and their bytes."""
+        """The bad records of all its topics, with the error, their position, and their bytes."""
         frames = []
         for given in self._job.sources:
             kept = self._stream(given, "keep", None)
@@ -153,7 +154,7 @@ class _Runner:
         keyed = isinstance(output, Table) and bool(output.keys)
         try:
             with _STARTING:
-                return _begun(self._writer(output, frame, checkpoint, keyed=keyed).trigger(**trigger).start())
+                return _wait_for_start(self._writer(output, frame, checkpoint, keyed=keyed).trigger(**trigger).start())
         except (PySparkException, Py4JJavaError) as failure:
             raise JobFailedError(self._job.name, output.name, reason(failure)) from failure
 
@@ -162,7 +163,7 @@ class _Runner:
             frame.writeStream.queryName(f"{self._job.name}.{output.name}")
             .outputMode("update" if keyed else "append")
             .option("checkpointLocation", checkpoint)
-            .foreachBatch(told_briefly(self._sink(output, checkpoint)))
+            .foreachBatch(with_short_errors(self._sink(output, checkpoint)))
         )
 
     def _sink(self, output: Output, checkpoint: str) -> Sink:
@@ -172,7 +173,7 @@ class _Runner:
         identity = f"{checkpoint}/metadata"
 
         def commit(frame: DataFrame, batch: int) -> None:
-            # The table will have this batch for good. So what the batch was, Spark must know for good, too.
+            # The table commits this batch durably, so Spark's record of the batch must be durable first.
             self._files.sync([identity, f"{checkpoint}/offsets/{batch}"], self._places.root)
             writer.commit(frame, batch, self._files.read_json(identity)["id"])
 
@@ -197,21 +198,21 @@ class _Runner:
         while True:
             active = any(query.isActive for query in queries.values())
             for query in queries.values():
-                self._tell(query, seen, progress)
-            for name, failure in self._passing_failures(queries).items():
+                self._report_progress(query, seen, progress)
+            for name, failure in self._transient_failures(queries).items():
                 failures[name] += 1
                 if failures[name] >= _ATTEMPTS:
                     raise self._failed(name, failure)
                 queries[name], active = starts[name](), True
             if not active or stopping():
                 return
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
-    def _passing_failures(self, queries: Mapping[str, StreamingQuery]) -> dict[str, PySparkException]:
-        """Of queries that may be started again. JobFailedError: one has failed for good."""
+    def _transient_failures(self, queries: Mapping[str, StreamingQuery]) -> dict[str, PySparkException]:
+        """The transient failures, of queries that can be restarted. JobFailedError: a query has failed permanently."""
         failures = {name: failure for name, query in queries.items() if (failure := query.exception()) is not None}
         for name, failure in failures.items():
-            if not any(passing in str(failure) for passing in _PASSING):
+            if not any(transient in str(failure) for transient in _TRANSIENT):
                 raise self._failed(name, failure)
         return failures
 
@@ -220,7 +221,9 @@ class _Runner:
         error.__cause__ = failure
         return error
 
-    def _tell(self, query: StreamingQuery, seen: dict[str, int], progress: Callable[[Progress], None]) -> None:
+    def _report_progress(
+        self, query: StreamingQuery, seen: dict[str, int], progress: Callable[[Progress], None]
+    ) -> None:
         for report in query.recentProgress:
             entry = report if isinstance(report, dict) else json.loads(report.json)
             if entry["batchId"] <= seen.get(query.name, -1) or not entry["numInputRows"]:
@@ -237,19 +240,19 @@ class _Runner:
                 )
             )
 
-    # -- at once -----------------------------------------------------------------------------------------------------
+    # -- batch jobs --------------------------------------------------------------------------------------------------
     def batch(
         self, once: bool, interval: str, progress: Callable[[Progress], None], stopping: Callable[[], bool]
     ) -> None:
-        """Replace what the outputs hold by what follows from the tables as they are now. A table that is not there yet
-        may come: with `once` it is an error, otherwise a reason to look again."""
+        """Replace the outputs by results from the tables' current contents. If an input table does not exist yet, raise
+        with `once`, otherwise retry after the interval."""
         for number in itertools.count():
             try:
                 self._replace_all(number, progress)
             except NoTableError as error:
                 if once:
                     raise
-                logger.info("job %s waits: %s", self._job.name, error)
+                logger.info("job %s is waiting: %s", self._job.name, error)
             if once or _wait(_seconds(interval), stopping):
                 return
 
@@ -269,20 +272,20 @@ class _Runner:
             self._table_writer(output).replace(frame)
 
 
-def _begun(query: StreamingQuery) -> StreamingQuery:
-    deadline = time.monotonic() + _PATIENCE
-    while query.isActive and query.status["message"].startswith(_BEGINNING) and time.monotonic() < deadline:
-        time.sleep(_LOOK / 4)
+def _wait_for_start(query: StreamingQuery) -> StreamingQuery:
+    deadline = time.monotonic() + _START_SECONDS
+    while query.isActive and query.status["message"].startswith(_STARTING_STATES) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS / 4)
     return query
 
 
 def _wait(seconds: float, stopping: Callable[[], bool]) -> bool:
-    """Whether it is to stop."""
+    """Wait. Returns whether the job is to stop."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if stopping():
             return True
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
     return False
 
 

@@ -1,4 +1,4 @@
-"""How far jobs are, from what they left on disk: no Spark session is needed."""
+"""The progress of jobs, read from their checkpoints on disk, without a Spark session."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tidegate.client.log_access import LogAccess
 from tidegate.interop import TopicPartition
 from tidegate_spark.errors import SparkError
 from tidegate_spark.jobs.contract import Job, Table
-from tidegate_spark.jobs.paths import Places
+from tidegate_spark.jobs.paths import TableLocations
 
 if TYPE_CHECKING:
     from tidegate import App
 
-__all__ = ("look",)
+__all__ = ("job_progress",)
 
 
-async def look(app: App, jobs: Iterable[Job], flags: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """A row for each output: its batches, the records that are not in it yet, its files."""
-    places = Places.of(app, flags)
+async def job_progress(app: App, jobs: Iterable[Job], flags: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """A row per output: its batches, its lag in records, its files."""
+    places = TableLocations.of(app, flags)
     if not places.local:
-        raise SparkError(f"the tables are in {places.root}: status can look into directories of this machine only")
+        raise SparkError(f"the tables are in {places.root}: status reads local directories only")
     jobs = list(jobs)
     topics = {given.name for job in jobs for given in job.sources}
     ends = await _ends(LogAccess(app.define(), flags), topics)
     return [row for job in jobs for row in _rows(job, places, ends)]
 
 
-def _rows(job: Job, places: Places, ends: Mapping[TopicPartition, int]) -> Iterable[dict[str, Any]]:
+def _rows(job: Job, places: TableLocations, ends: Mapping[TopicPartition, int]) -> Iterable[dict[str, Any]]:
     outputs = [*job.outputs, *((job.quarantine,) if job.streams else ())]
     for output in outputs:
         checkpoint = Path(places.checkpoint(job.name, output.name))
@@ -54,7 +54,7 @@ def _numbers(directory: Path) -> list[int]:
 
 
 def _behind(checkpoint: Path, batch: int | None, job: Job, ends: Mapping[TopicPartition, int]) -> int:
-    """Records at most, since offsets have gaps: of the topics that this output follows, or may follow."""
+    """The lag over the topics that the output reads: an upper bound, since offsets have gaps."""
     if batch is None:
         mine, reached = {given.name for given in job.sources}, dict[TopicPartition, int]()
     else:
@@ -64,7 +64,7 @@ def _behind(checkpoint: Path, batch: int | None, job: Job, ends: Mapping[TopicPa
 
 
 def _reached(path: Path) -> dict[TopicPartition, int]:
-    """Spark's own file: a version, a line about the batch, and a line of offsets for each source. Kafka's are
+    """The offsets in Spark's file: a version, a line about the batch, and a line of offsets per source. Kafka's are
     {"TOPIC": {"0": 5}}, those of an embedded log {"topic": "TOPIC", "0": 5}."""
     found: dict[TopicPartition, int] = {}
     for line in path.read_text(encoding="utf-8").splitlines()[2:]:

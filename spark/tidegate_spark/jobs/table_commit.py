@@ -1,19 +1,19 @@
-"""How a micro-batch gets into a Parquet table exactly once, for every reader that sees only files.
+"""Exactly-once commits of micro-batches to Parquet tables, for every reader of the files.
 
-Spark's own sink keeps a list of its files that only Spark reads; others see the files of attempts that failed, too.
-Here what lies in a table is what was committed, and nothing else:
+Spark's own sink keeps a list of its files that only Spark reads; other readers also see the files of failed attempts.
+Here a table contains committed files only:
 
-1. A table belongs to one query: another one's checkpoint would count other batches.
-2. A batch that has a plan was committed, or is about to be: finish its moves. Spark runs a batch again, with the same
-   input, when its driver died before it could note that the batch is done. Its rows are computed all the same, and
-   dropped: that is how the state of a query (windows, counts) gets to the end of the batch.
-3. Otherwise write the rows into a directory of this attempt alone, out of sight (`_tidegate/`), and sync them.
-4. Write the plan: which file goes where. This is the moment of the commit: one durable rename.
-5. Move each file to its place. Each appears whole; those of one batch appear one after the other. Sync the directories.
-6. Remove what is left of attempts.
+1. Check that the table belongs to this query: the batch numbers of another checkpoint would not match.
+2. A batch with a plan is committed: finish its moves. Spark repeats a batch, with the same input, when its driver died
+   before it recorded the batch as done. The rows are computed all the same, and dropped, because Spark needs the
+   query's state (windows, counts) after the batch.
+3. Otherwise write the rows to a directory of this attempt, which readers ignore (`_tidegate/`), and sync them.
+4. Write the plan, the list of moves. This is the commit point: one durable rename.
+5. Move each file into place. Each appears whole; those of one batch appear one by one. Sync the directories.
+6. Delete the remains of attempts.
 
-So no row is ever seen twice, and none that was seen disappears. A table with a key has one file for each day, which
-step 3 writes anew with the other rows of that day, and step 5 replaces.
+So no row is ever seen twice, and no visible row disappears. A table with a key has one file per day, which step 3
+rewrites together with the other rows of that day, and step 5 replaces.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidegate_spark.jobs.ownership import DATE, OWN, check_owner, computed, date
 __all__ = ("TableWriter",)
 
 _KEPT: Final = 100
-"""Plans that are kept, as Spark keeps its own record of that many batches."""
+"""The number of plans that are kept; Spark keeps its records of as many batches."""
 
 
 class TableWriter:
@@ -44,7 +44,7 @@ class TableWriter:
         self._own = joined(path, OWN)
 
     def commit(self, frame: DataFrame, batch: int, writer: str) -> None:
-        """`writer` is the id of the query, which is that of its checkpoint."""
+        """`writer`: the id of the query, from its checkpoint."""
         check_owner(self._files, self._path, writer)
         fault_point("table.owned")
         plan = joined(self._own, "plans", f"{batch:010d}.json")
@@ -63,9 +63,9 @@ class TableWriter:
         fault_point("table.committed")
 
     def replace(self, frame: DataFrame) -> None:
-        """All that the table holds, by the job that is done at once: days that are gone are removed.
+        """Replace the table's contents, for a batch job: days that are not in the new contents are deleted.
 
-        One that dies on the way leaves days of both; the next time the job is run, all are replaced."""
+        A crash in between leaves days of both; the next run of the job replaces all of them."""
         attempt = joined(self._own, "attempts", f"all-{uuid.uuid4().hex[:12]}")
         self._stage(dated(self._table, frame), attempt)
         fault_point("table.staged")
@@ -96,7 +96,7 @@ class TableWriter:
         (writer.partitionBy(DATE) if divided else writer).parquet(attempt)
 
     def _with_known(self, changed: DataFrame) -> DataFrame:
-        """The batch's rows, and those that the same days have besides."""
+        """The batch's rows, and the other rows of the same days."""
         days = [row[0] for row in changed.select(DATE).distinct().collect()] if DATE in changed.columns else [None]
         files = [joined(self._day(day), "rows.parquet") for day in days]
         known = [file for file in files if self._files.exists(file)]
@@ -112,13 +112,13 @@ class TableWriter:
         return self._path if day is None and self._table.date is None else joined(self._path, _directory(day))
 
     def _staged(self, attempt: str, stem: str) -> list[list[str]]:
-        """What is to be moved, which is durable."""
+        """The moves of the staged files, which are synced."""
         moves = self._moves(attempt, stem)
         self._files.sync([source for source, _ in moves], self._own)
         return moves
 
     def _moves(self, attempt: str, stem: str) -> list[list[str]]:
-        """Where each file goes. A day has one, but for very large batches."""
+        """The target of each file. A day has one file, except for very large batches."""
         moves, taken = [], set[str]()
         for name in _data(self._files, attempt):
             directory = name.rpartition("/")[0]
@@ -131,10 +131,10 @@ class TableWriter:
 
     def _finish(self, plan: dict[str, Any]) -> None:
         for source, target in plan["moves"]:
-            if self._files.exists(source):  # otherwise it was moved before
+            if self._files.exists(source):  # otherwise it has been moved already
                 self._files.move(source, target)
                 fault_point("table.moved")
-        self._files.sync_places(target for _, target in plan["moves"])
+        self._files.sync_renames(target for _, target in plan["moves"])
 
     def _clean(self) -> None:
         self._files.remove(joined(self._own, "attempts"))

@@ -1,4 +1,4 @@
-"""A job's results as records of a topic: at least once, each with an id that stays when it comes again."""
+"""Writes a job's results to a topic: at least once, each record with an id that is the same for its duplicates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ ID_HEADER: Final = "tidegate-id"
 
 
 def records(frame: DataFrame, job: str, output: ToTopic) -> DataFrame:
-    """key, value, headers: the columns of the frame as one JSON object, or its column `value` as it is."""
+    """The columns key, value and headers. The value is a JSON object of the frame's columns, or its only column
+    `value`."""
     body = F.col("value") if frame.columns == ["value"] else F.to_json(F.struct(*frame.columns))
     identity = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in output.id] or [body]
     digest = F.sha2(F.concat_ws("\x1f", F.lit(job), *identity), 256)
@@ -38,14 +39,14 @@ def _key(frame: DataFrame, output: ToTopic) -> Column:
         return F.lit(None).cast("binary")
     if output.key not in frame.columns:
         raise JobDefinitionError(
-            f"records of {output.name!r} are keyed by {output.key!r}, and their frame has no such column "
+            f"records of {output.name!r} are keyed by {output.key!r}, but their frame has no such column "
             f"({', '.join(frame.columns)})"
         )
     return F.col(output.key).cast("string").cast("binary")
 
 
 def send(frame: DataFrame, app: App, flags: Mapping[str, Any] | None, topic: str) -> None:
-    """On a broker by Spark's own sink, from all executors; into an embedded log through its owner."""
+    """To a broker with Spark's own sink, from all executors; to an embedded log through its owner."""
     settings = app.define().resolve(flags).settings
     if on_kafka(settings):
         options = {"kafka.bootstrap.servers": ",".join(addresses_of(settings.broker)), **connection_options(settings)}

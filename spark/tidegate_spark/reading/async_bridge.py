@@ -1,4 +1,4 @@
-"""Waiting for what is async, from code that is not."""
+"""Runs coroutines from synchronous code."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ("waited",)
+__all__ = ("run_sync",)
 
 T = TypeVar("T")
 
 
-def waited(awaited: Coroutine[Any, Any, T]) -> T:
-    """From anywhere: whoever calls may have an event loop that runs."""
+def run_sync(awaited: Coroutine[Any, Any, T]) -> T:
+    """Run in a thread of its own, since the caller may be inside a running event loop."""
     found: list[T] = []
     failed: list[BaseException] = []
 

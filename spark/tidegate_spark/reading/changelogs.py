@@ -1,4 +1,4 @@
-"""The changes of a state, from the changelog that its service writes with every commit."""
+"""The changes of a state, from its service's changelog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.interop import EXPIRY, keyed_prefix, load_plan, parse_tail, plain_subkey
-from tidegate_spark.reading.async_bridge import waited
+from tidegate_spark.reading.async_bridge import run_sync
 from tidegate_spark.reading.records import read_raw, stream_raw
 from tidegate_spark.types.state_columns import StateShape, shape_in_app
 
@@ -36,8 +36,8 @@ def read_changelog(
     changes: Changes = "latest",
     flags: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """A state from its changelog: `latest`, what each key has now; or `all` changes that are still there, oldest first
-    within a key, with `deleted` for what was removed. Changelogs are compacted: old changes go after a while."""
+    """A state from its changelog: `latest`, the current value of each key; or `all` retained changes, oldest first
+    within a key, with `deleted` for removals. Changelogs are compacted: old changes are removed after a while."""
     raw = read_raw(spark, app.define().id, _settings(app, flags), _topic(app, flags, service), {})
     shape = shape_in_app(app, service, state)
     parsed = _parsed(raw, state, shape)
@@ -57,7 +57,8 @@ def stream_changelog(
     flags: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The changes as a stream. For a table of what each key has now, let a job write it with the same key."""
+    """The changes as a stream. For a table with the current value of each key, write it with a job with the same
+    key."""
     raw = stream_raw(spark, app.define().id, _settings(app, flags), _topic(app, flags, service), options or {})
     shape = shape_in_app(app, service, state)
     return _typed(_parsed(raw, state, shape), shape)
@@ -68,8 +69,8 @@ def _settings(app: App, flags: Mapping[str, Any] | None) -> Any:
 
 
 def _topic(app: App, flags: Mapping[str, Any] | None, service: str) -> str:
-    """It is named for the run."""
-    plan = waited(load_plan(app.define(), flags))
+    """The changelog topic of the app's current run."""
+    plan = run_sync(load_plan(app.define(), flags))
     return next((task.changelog.topic for task in plan.tasks if task.definition.name == service), service)
 
 

@@ -1,7 +1,7 @@
 """The embedded log as a Python data source, batch and stream.
 
-It reads beside a running worker, or without one, through the observer that follows the log's files: no lock is taken
-and nobody notices. Partitions are read in parallel, large ones in parts, and rows travel as Arrow batches.
+It reads beside a running worker, or without one, through an observer of the log's files: it takes no lock and does not
+affect the worker. Partitions are read in parallel, large ones in several parts, as Arrow batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.interop import LogObserver, TopicPartition, observe
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-except ImportError:  # before PySpark 4.2, which reads it in batches only
+except ImportError:  # before PySpark 4.2, which does not support available-now triggers here
 
     class SupportsTriggerAvailableNow: ...  # type: ignore[no-redef]
 
@@ -46,9 +46,9 @@ _ARROW: Final = pa.schema(
     ]
 )
 _TASK: Final = 250_000
-"""How many offsets of a partition one Spark task reads."""
+"""The offsets of a partition that one Spark task reads."""
 _BATCH: Final = 10_000
-"""RecordColumns of an Arrow batch."""
+"""Rows per Arrow batch."""
 _LIMIT: Final = "maxOffsetsPerTrigger"
 
 
@@ -71,15 +71,15 @@ class EmbeddedLogSource(DataSource):  # type: ignore[misc]
 
 @dataclass
 class Part(InputPartition):  # type: ignore[misc]
-    """A piece of a partition: the offsets from `start` up to but not including `end`."""
+    """A part of a partition: the offsets from `start` (inclusive) to `end` (exclusive)."""
 
     number: int
     start: int
     end: int
 
 
-class _Reading:
-    """What both readers do: reading one part. It is pickled, so it holds names only."""
+class _PartReader:
+    """The common part of both readers: reading one part. It is pickled, so it holds only plain values."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.directory, self.topic = options["path"], options["topic"]
@@ -97,7 +97,7 @@ class _Reading:
                     yield _batch(self.topic, part.number, rows[start : start + _BATCH])
 
     def bounds(self, observer: LogObserver) -> list[tuple[int, int, int]]:
-        """Per partition its number, the first offset that is there, and the end."""
+        """Per partition: its number, its first offset, and its end offset."""
         topics = _run(observer.topics())
         if self.topic not in topics:
             raise UnknownTopicError(self.topic, topics)
@@ -105,19 +105,19 @@ class _Reading:
         return [(number, *observer.bounds(TopicPartition(self.topic, number))) for number in numbers]
 
 
-class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
+class BatchReader(_PartReader, DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[Part]:
-        """For none at all, Spark would invent one that says nothing: of an empty topic, an empty part is read."""
+        """For no parts, Spark would read a default part: an empty topic has one empty part."""
         with _observed(self.directory) as observer:
             found = [part for number, start, end in self.bounds(observer) for part in _parts(number, start, end)]
         return found or [Part(0, 0, 0)]
 
 
-class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """A position is {"topic": name, "identity": its id, "0": offset, ...}: one that was made anew is noticed."""
+class StreamReader(_PartReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A position is {"topic": name, "identity": id, "0": offset, ...}: the identity detects a recreated topic."""
 
     _last: Mapping[int, int] | None = None
-    """Where a query ends that was asked for what is there now, by partition."""
+    """The end offsets of an available-now query, by partition."""
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         with _observed(self.directory) as observer:
@@ -135,9 +135,9 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             self._check(observer, start, found)
             last = {number: end for number, _, end in found} if self._last is None else self._last
         ends = {str(number): max(end, start.get(str(number), 0)) for number, end in last.items()}
-        most = getattr(limit, "maxRows", getattr(limit, "max_rows", None))
-        if most:
-            share = max(1, -(-int(most) // len(ends)))
+        max_rows = getattr(limit, "maxRows", getattr(limit, "max_rows", None))
+        if max_rows:
+            share = max(1, -(-int(max_rows) // len(ends)))
             ends = {name: min(end, start.get(name, 0) + share) for name, end in ends.items()}
         return {"topic": self.topic, "identity": start["identity"], **ends}
 
@@ -154,11 +154,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return found
 
     def _check(self, observer: LogObserver, start: Mapping[str, Any], found: list[tuple[int, int, int]]) -> None:
-        """Nothing that was to be read is gone: Kafka's failOnDataLoss."""
+        """Fail if records that were to be read are gone, as with Kafka's failOnDataLoss."""
         if observer.identity(self.topic) != start["identity"]:
             raise LogError(
-                f"topic {self.topic!r} was emptied and made anew since the query's last batch: its offsets mean other "
-                f"records now. Remove the query's checkpoint, and its output, to read it from the beginning."
+                f"topic {self.topic!r} was emptied and recreated since the query's last batch: its offsets refer to "
+                f"other records now. Delete the query's checkpoint and its output to read it from the beginning."
             )
         for number, first, end in found:
             position = start.get(str(number), 0)
@@ -184,7 +184,7 @@ def _batch(topic: str, number: int, rows: Sequence[Any]) -> pa.RecordBatch:
 
 
 def _headers(rows: Sequence[Any]) -> pa.Array:
-    """Built from flat lists: several times faster than from a list of structs."""
+    """Built from flat lists, which is several times faster than from a list of structs."""
     offsets, names, contents = [0], list[str](), list[bytes]()
     for row in rows:
         for name, content in row.headers:
@@ -212,7 +212,7 @@ def _observed(directory: str) -> Iterator[LogObserver]:
 
 
 def _retried(observer: LogObserver, source: TopicPartition, position: int) -> tuple[Sequence[Any], int]:
-    """The owner may replace the files that are being read, by compaction: look again then."""
+    """The owner may replace files during a read, by compaction: reopen and retry once."""
     try:
         return observer.fetch(source, position, _BATCH)
     except Exception:

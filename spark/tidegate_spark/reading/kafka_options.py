@@ -1,4 +1,4 @@
-"""From Tidegate's settings to the options of the Java client that Spark uses: TLS and login."""
+"""Tidegate's Kafka settings as options of Spark's Kafka source: TLS and SASL."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def connection_options(settings: KafkaSettings) -> Mapping[str, str]:
 
 
 def _tls(settings: KafkaSettings) -> dict[str, str]:
-    """PEM by its contents: the Java client takes files only when key and certificate are in one, and executors may be
-    on other machines."""
+    """PEM contents instead of paths: the Java client needs key and certificate in one file, and executors may run on
+    other machines."""
     options: dict[str, str] = {}
     if settings.kafka_tls_ca:
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _read(settings.kafka_tls_ca)}
@@ -43,11 +43,11 @@ def _tls(settings: KafkaSettings) -> dict[str, str]:
 
 
 def _key(path: str, password: str) -> str:
-    """In the one form that the Java client reads whatever its Java: PKCS#8, without a password. (Encrypted as OpenSSL
-    does it, a key needs Java 19.)"""
+    """The key as unencrypted PKCS#8, the only form that the client reads on every Java version. (OpenSSL's encryption
+    needs Java 19.)"""
     found = _KEY.search(_read(path))
     if found is None:
-        raise SettingsError(f"{path!r} holds no private key in PEM")
+        raise SettingsError(f"{path!r} contains no private key in PEM format")
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
@@ -73,7 +73,7 @@ def _read(path: str) -> str:
 def _login(settings: KafkaSettings) -> dict[str, str]:
     if not (settings.kafka_sasl_username and settings.kafka_sasl_password):
         raise SettingsError(
-            f"kafka_sasl_mechanism is {settings.kafka_sasl_mechanism}, which needs a name and a password: set "
+            f"kafka_sasl_mechanism is {settings.kafka_sasl_mechanism}, which needs a user name and a password: set "
             f"kafka_sasl_username, and the password in the environment variable TIDEGATE_KAFKA_SASL_PASSWORD"
         )
     plain = settings.kafka_sasl_mechanism == "PLAIN"

@@ -1,4 +1,5 @@
-"""Records as a log has them, the same on either: key, value, topic, partition, offset, timestamp, headers."""
+"""Raw records of a log, with the same columns for both logs: key, value, topic, partition, offset, timestamp,
+headers."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ __all__ = ("read_raw", "stream_raw")
 
 
 def read_raw(spark: SparkSession, app: str, settings: Settings, topic: str, options: Mapping[str, Any]) -> DataFrame:
-    """All committed records that a topic has now."""
+    """All committed records of a topic."""
     reader = spark.read
     form, base = _source(spark, app, settings, topic)
     return reader.format(form).options(**{**base, **options}).load()
 
 
 def stream_raw(spark: SparkSession, app: str, settings: Settings, topic: str, options: Mapping[str, Any]) -> DataFrame:
-    """The same as a stream, from the first record on unless `options` say otherwise."""
+    """The committed records as a stream, by default from the first record on."""
     form, base = _source(spark, app, settings, topic)
     start = {"startingOffsets": "earliest"}
     return spark.readStream.format(form).options(**{**start, **base, **options}).load()

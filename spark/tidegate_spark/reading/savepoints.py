@@ -1,4 +1,4 @@
-"""The state in a savepoint, or a checkpoint, as a DataFrame: read in parallel by task and key group."""
+"""The state in a savepoint or checkpoint as a DataFrame, read in parallel by task and key group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ("SavepointSource", "read_state")
 
 _BATCH: Final = 10_000
 Row = tuple[bytes, bytes, bytes, int | None, int]
-"""Key, subkey, value, when it expires, key group."""
+"""Key, subkey, value, expiry, key group."""
 
 _ARROW: Final = pa.schema(
     [
@@ -41,11 +41,11 @@ _ARROW: Final = pa.schema(
 
 
 def read_state(spark: SparkSession, savepoint: str, service: str, state: str, *, app: App | None = None) -> DataFrame:
-    """The entries of a state at the cut of a savepoint: key, value, key_group, task; of a map also entry, of a list
-    index; with a time to live expires_at. What had expired at the cut is left out.
+    """The entries of a state at the cut of a savepoint: key, value, key_group, task; for a map also entry, for a list
+    index; with a TTL expires_at. Entries that had expired at the cut are left out.
 
-    savepoint: where it lies, `file:///…/savepoints/NAME`, `s3://…` or a path. Its types are those that the savepoint
-    records; app: those of this code, which also knows the type of keys."""
+    savepoint: its URI, `file:///…/savepoints/NAME`, `s3://…` or a path. The types are those recorded in the savepoint;
+    with app, those of its code, including the key type."""
     reader = open_uri(savepoint)
     services = {task.service for task in reader.manifest.tasks}
     if service not in services:
@@ -87,7 +87,7 @@ class SavepointSource(DataSource):  # type: ignore[misc]
 
 @dataclass
 class Groups(InputPartition):  # type: ignore[misc]
-    """Key groups of a task, both included."""
+    """A range of key groups of a task, inclusive."""
 
     task: int
     first: int
@@ -101,7 +101,7 @@ class StateReader(DataSourceReader):  # type: ignore[misc]
         self._ordered = options["ordered"] == "True"
 
     def partitions(self) -> Sequence[Groups]:
-        """One for each task; where there are fewer tasks than cores, parts of its key groups."""
+        """One per task; with fewer tasks than cores, several per task, by key groups."""
         manifest = open_uri(self._uri).manifest
         numbers = [task.number for task in manifest.tasks if task.service == self._service]
         parts = -(-self._parallel // len(numbers))

@@ -17,7 +17,7 @@ from tidegate.time.sources import EventTime, ProcessingTime
 from tidegate_spark.errors import EventTypeError
 from tidegate_spark.reading.records import read_raw, stream_raw
 from tidegate_spark.types.event_schema import EventSchema, event_schema
-from tidegate_spark.types.record_columns import Bad, decoded, sifted
+from tidegate_spark.types.record_columns import Bad, decoded, with_bad_policy
 
 if TYPE_CHECKING:
     from tidegate import App
@@ -48,7 +48,7 @@ def read_topic(
     definition = topic_definition(app, topic)
     raw = read_raw(spark, app.define().id, _settings(app, flags), topic, options or {})
     frame = decoded(raw, _schema(definition, schema), definition.key_type)
-    return sifted(_with_time(frame, definition), bad)
+    return with_bad_policy(_with_time(frame, definition), bad)
 
 
 def stream_topic(
@@ -62,15 +62,15 @@ def stream_topic(
     flags: Mapping[str, Any] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The same as a stream, from the first record on. Records that retention took before they were read fail the query
+    """A topic as a stream, from the first record on. If retention deletes records before they are read, the query fails
     (failOnDataLoss is on).
 
-    watermark: on event_time, by how much the topic's declaration says that records may be late; or "3 days"; or None
-    for none. Spark's watermark follows the fastest partition, not the slowest: allow for that."""
+    watermark: the delay of the watermark on event_time; by default the bound of the topic's declaration; for example
+    "3 days"; None: no watermark. Spark's watermark follows the fastest partition, not the slowest: choose it larger."""
     definition = topic_definition(app, topic)
     raw = stream_raw(spark, app.define().id, _settings(app, flags), topic, options or {})
     frame = decoded(raw, _schema(definition, schema), definition.key_type)
-    timed = sifted(_with_time(frame, definition), bad)
+    timed = with_bad_policy(_with_time(frame, definition), bad)
     delay = _bound(definition) if watermark == FROM_TOPIC else watermark
     return timed if delay is None else timed.withWatermark("event_time", delay)
 
@@ -101,8 +101,8 @@ def _with_time(frame: DataFrame, definition: TopicDefinition) -> DataFrame:
 
 
 def _event_time(frame: DataFrame, definition: TopicDefinition) -> Column:
-    """By the topic's source of time: a field or a function of the value, the record's own timestamp, or the clock. A
-    tombstone keeps the record's own."""
+    """By the topic's time source: a field or a function of the value, the record's timestamp, or the clock. A tombstone
+    has the record's timestamp."""
     source = definition.time
     if isinstance(source, ProcessingTime):
         return F.current_timestamp()
@@ -126,7 +126,7 @@ def _time_in_value(frame: DataFrame, definition: TopicDefinition, source: EventT
 
 
 def _by_function(definition: TopicDefinition, function: Any) -> Column:
-    """Call it in Spark's Python processes, with the value as services see it. A field by its name is faster."""
+    """Call the function in Spark's Python processes with the decoded value. A field by name is faster."""
     event_type = definition.codec.type
 
     def instant(raw: bytes | None) -> int | None:
@@ -135,9 +135,9 @@ def _by_function(definition: TopicDefinition, function: Any) -> Column:
         try:
             return to_instant(function(codec_for(event_type).decode(bytes(raw))))
         except DataError:
-            return None  # a bad record, which others look after
+            return None  # a bad record, which is reported elsewhere
 
-    call = F.udf(lambda raw: instant(raw), t.LongType())  # without annotations: Spark would read more into them
+    call = F.udf(lambda raw: instant(raw), t.LongType())  # no annotations: Spark would interpret them
     return F.timestamp_millis(call(F.col("raw")))
 
 
@@ -146,6 +146,6 @@ def _bound(definition: TopicDefinition) -> str:
     if bound is None:
         raise EventTypeError(
             f"the watermark of topic {definition.name!r} is {type(definition.watermark).__name__}, which Spark does "
-            f"not have: say how late records may be, stream_topic(..., watermark='10 seconds'), or watermark=None"
+            f"not support: give a delay, stream_topic(..., watermark='10 seconds'), or watermark=None"
         )
     return f"{bound} milliseconds"

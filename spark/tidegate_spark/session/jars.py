@@ -1,4 +1,4 @@
-"""The jars that Spark needs besides its own: matched to the installed Spark, fetched once and kept per user."""
+"""The additional jars of a Spark session: pinned for the installed Spark, downloaded once and cached per user."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidegate_spark.session.table_formats import Format
 __all__ = ("CONNECTOR", "TESTED", "connector_jars", "needed_jars")
 
 TESTED: Final = "4.2.0"
-"""The release of Spark that the lock files are for."""
+"""The Spark release of the lock files."""
 CONNECTOR: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-"""That it can be loaded says that the connector's jars are there."""
-_INSTEAD: Final = "Or name jars that you have: --jars A.jar,B.jar."
+"""The class by which the presence of the connector's jars is checked."""
+_INSTEAD: Final = "Or give local jars: --jars A.jar,B.jar."
 
 
 def connector_jars(installed: str) -> list[str]:
@@ -27,7 +27,7 @@ def connector_jars(installed: str) -> list[str]:
 
 
 def needed_jars(installed: str, *, kafka: bool, formats: Iterable[Format]) -> list[str]:
-    """All that a session for these needs."""
+    """All jars that a session for these needs."""
     found = connector_jars(installed) if kafka else []
     for made in formats:
         if installed != TESTED:

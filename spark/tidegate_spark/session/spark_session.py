@@ -1,4 +1,4 @@
-"""A Spark session that can read an app's log: Java, jars, and the Python that this process runs on."""
+"""A Spark session that can read an app's log: with Java, jars, and this process's Python."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 __all__ = ("DEFAULTS", "check_installed", "has_class", "open_session", "session")
 
 DEFAULTS: Final = {
-    "spark.sql.session.timeZone": "UTC",  # dates of partitions and times in tables do not depend on the machine
-    "spark.sql.shuffle.partitions": "4",  # 200 is for clusters: each costs a task and a file of state per batch
+    "spark.sql.session.timeZone": "UTC",  # partition dates and timestamps must not depend on the machine
+    "spark.sql.shuffle.partitions": "4",  # the default of 200 is for clusters: each costs a task and a file per batch
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # as others write times, instead of Impala's old way
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the common format, instead of Impala's legacy one
     "spark.ui.showConsoleProgress": "false",
 }
-"""What a session has unless it is told otherwise. Everything can be overridden by `options` and spark-submit."""
+"""The defaults of a session; `options` and spark-submit override them."""
 
 
 def open_session(
@@ -42,10 +42,10 @@ def open_session(
     jars: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process, made if there is none yet.
+    """The session of this process, created if there is none yet.
 
-    kafka, formats: with the jars that Kafka's topics need, and tables in `delta`, unless `jars` names some. Under
-    spark-submit the master and the jars that it was given hold. A missing Java, PySpark or jar is one clear line."""
+    kafka, formats: add the jars for Kafka topics, and for tables in `delta`, unless `jars` is given. Under spark-submit
+    its master and jars apply. If Java, PySpark or a jar is missing, the error says so in one line."""
     check_installed()
     os.environ["JAVA_HOME"] = str(java_home_for(find_java("Spark")))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -73,7 +73,7 @@ def open_session(
 
 
 def _check_jars(spark: SparkSession, kafka: bool, formats: Iterable[Format]) -> None:
-    """Of a session that somebody else has made, or with jars that somebody has named, one cannot know."""
+    """The jars of an existing session, and those of `jars`, are not known to be complete."""
     if kafka and not has_class(spark, CONNECTOR):
         raise MissingJarsError("topics on Kafka")
     for made in formats:
@@ -94,7 +94,7 @@ def has_class(spark: SparkSession, name: str) -> bool:
 
 @contextmanager
 def session(name: str, **options: Any) -> Iterator[SparkSession]:
-    """The same for a while: one that was made here is stopped in the end."""
+    """A session as a context manager: one that was created here is stopped at the end."""
     check_installed()
     from pyspark.sql import SparkSession
 
@@ -118,22 +118,22 @@ def _is_local(master: str | None) -> bool:
 
 
 def _submitted() -> bool:
-    """Whether spark-submit has started this process: then the session's master is known already."""
+    """Whether spark-submit has started this process; the session's master is then already set."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _given() -> set[str]:
-    """What spark-submit was told, in its command or its files: a builder's settings would come before that."""
+    """The settings given to spark-submit, which the builder's settings would override."""
     if not _submitted():
         return set()
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()  # noqa: SLF001  else the configuration knows of no Java
+    SparkContext._ensure_initialized()  # noqa: SLF001  otherwise the configuration has no JVM
     return {key for key, _ in SparkConf().getAll()}
 
 
 def _machine() -> dict[str, str]:
-    """Of the Java that is started here: the warnings of its own start are of no use to anybody."""
+    """The options of a JVM that is started here: they suppress the warnings of its start."""
     configuration = Path(__file__).with_name("log4j2.properties")
     options = f"-Dlog4j2.configurationFile=file:{configuration}"
     return {} if _submitted() else {"spark.driver.extraJavaOptions": options}

@@ -1,4 +1,4 @@
-"""What Spark needs for tables in other formats than Parquet: their jars, pinned, and settings of the session."""
+"""Table formats besides Parquet: their pinned jars, and the session's settings for them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DELTA: Final = "delta"
 class Format:
     name: str
     version: str
-    """Of the jars in its lock file."""
+    """The version of the jars in its lock file."""
     extension: str
-    """The class by which Spark learns of it; that it can be loaded says that the jars are there."""
+    """The class of its Spark extension, by which the presence of its jars is checked."""
     settings: Mapping[str, str]
     hint: str
-    """What a table's directory holds by which the format is known."""
+    """A file or directory in a table by which the format is recognised."""
 
     @property
     def lock(self) -> str:
@@ -38,7 +38,7 @@ FORMATS: Final = {
         extension="io.delta.sql.DeltaSparkSessionExtension",
         settings={
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.databricks.delta.snapshotPartitions": "2",  # 50 is for tables with millions of files
+            "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 is for tables with millions of files
         },
         hint="_delta_log",
     )
@@ -47,7 +47,7 @@ _NOT_YET: Final = {"iceberg": "Iceberg has no release for Spark 4.2, and that fo
 
 
 def formats_of(names: Iterable[str]) -> list[Format]:
-    """Those besides Parquet, each once."""
+    """The formats of these names, without Parquet and duplicates."""
     wanted = sorted({name for name in names if name != PARQUET})
     for name in wanted:
         if name not in FORMATS:
@@ -57,12 +57,12 @@ def formats_of(names: Iterable[str]) -> list[Format]:
 
 
 def formats_in(directory: str) -> list[str]:
-    """Of the tables in a directory of this machine; of those elsewhere one has to say."""
+    """The formats of the tables in a local directory; those of a remote one must be given."""
     return [made.name for made in FORMATS.values() if any(Path(directory).glob(f"*/{made.hint}"))]
 
 
 def format_settings(formats: Iterable[Format]) -> dict[str, str]:
-    """What a session must be made with."""
+    """The settings that a session needs for these formats."""
     chosen = list(formats)
     settings = {name: value for made in chosen for name, value in made.settings.items()}
     if chosen:

@@ -1,7 +1,7 @@
-"""From an event type to a Spark type, by way of JSON Schema.
+"""Event types as Spark types, by way of JSON Schema.
 
-Values are JSON on the log, so what counts is how a type looks there: renamed fields, tags, dates as text. What has no
-equal in Spark (a union of text and numbers, a tuple of mixed items, Any) becomes a string that holds the JSON.
+Values are JSON in the log, so the JSON form of a type counts: renamed fields, tags, dates as text. A type without a
+Spark equivalent (a union of text and numbers, a tuple of mixed items, Any) becomes a string with the JSON text.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ __all__ = ("EventSchema", "convert", "event_schema", "spark_type")
 
 _FORMATS: Final = {"date-time": "timestamp", "date": "date"}
 _Within = frozenset[str]
-"""The classes that are being converted: one that holds itself has no end, so there it becomes JSON text."""
+"""The classes that are being converted: within itself, a recursive class becomes JSON text."""
 
 
 @dataclass(frozen=True)
 class EventSchema:
-    """How the values of a topic look in Spark."""
+    """The Spark schema of a topic's values."""
 
     type: DataType
     required: tuple[tuple[str, ...], ...]
-    """The fields that every record must have, by their paths. Whoever lacks one is a bad record."""
+    """The paths of required fields. A record without one of them is bad."""
     defaults: tuple[tuple[str, Any], ...]
-    """What a top-level field is when an older record does not have it."""
+    """The defaults of top-level fields that older records may lack."""
     plain_text: bool = False
-    """Values are text as such, not JSON of any kind that is kept as text."""
+    """Whether values are of type str, not other JSON that is represented as text."""
 
     @property
     def is_struct(self) -> bool:
@@ -62,7 +62,7 @@ def spark_type(type_: Any) -> DataType:
 
 
 def convert(schema: JSON) -> DataType:
-    """JSON Schema as Spark's type."""
+    """A JSON Schema as a Spark type."""
     return _convert(schema, schema)
 
 
@@ -70,7 +70,7 @@ def convert(schema: JSON) -> DataType:
 
 
 def _resolve(part: Any, root: JSON) -> JSON:
-    """Follow references; a true or an empty schema says nothing."""
+    """Follow references. The schemas `true` and `{}` give an empty schema."""
     while isinstance(part, Mapping) and ("$ref" in part or len(part.get("allOf", ())) == 1):
         part = root["$defs"][_name(part)] if "$ref" in part else part["allOf"][0]
     return part if isinstance(part, Mapping) else {}
@@ -151,7 +151,7 @@ def _array(part: JSON, root: JSON, within: _Within) -> DataType:
 
 
 def _union(options: Sequence[JSON], root: JSON, within: _Within) -> DataType:
-    """None and a type is that type; tagged classes are one struct with the fields of all; the rest is JSON text."""
+    """An optional type is that type; tagged classes become one struct with the fields of all; others JSON text."""
     options = [option for option in options if _resolve(option, root).get("type") != "null"]
     kinds = [_convert(option, root, within) for option in options]
     if not kinds:
@@ -159,7 +159,7 @@ def _union(options: Sequence[JSON], root: JSON, within: _Within) -> DataType:
     if all(kind == kinds[0] for kind in kinds):
         return kinds[0]
     if {_resolve(option, root).get("type") for option in options} == {"number", "string"}:
-        return t.DecimalType(38, 18)  # how pydantic writes what a Decimal may be
+        return t.DecimalType(38, 18)  # pydantic's schema of a Decimal
     if all(isinstance(kind, t.NumericType) for kind in kinds):
         return t.DoubleType()
     structs = [kind for kind in kinds if isinstance(kind, t.StructType)]

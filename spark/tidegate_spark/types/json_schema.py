@@ -1,5 +1,5 @@
-"""Types as JSON Schema: pydantic writes its own; for all that msgspec reads it is made here, since msgspec's leaves out
-that a text is a time."""
+"""Types as JSON Schema. pydantic generates its own; for msgspec's types it is generated here, because msgspec's own
+omits the formats of times."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _PLAIN: Final[Mapping[type, JSON]] = {
 
 
 def json_schema(type_: Any) -> JSON:
-    """EventTypeError: neither library can read it."""
+    """EventTypeError: neither library supports the type."""
     if type_ is bytes:
         return {"type": "string", "contentEncoding": "raw"}
     try:
-        return _Describing().whole(shapes.type_info(type_))
+        return _SchemaBuilder().whole(shapes.type_info(type_))
     except (TypeError, ValueError, NameError, AttributeError, NotImplementedError) as error:
         failure: Exception = error
     try:
@@ -54,11 +54,11 @@ def json_schema(type_: Any) -> JSON:
 
 def _unknown(type_: Any, error: Exception) -> EventTypeError:
     name = getattr(type_, "__name__", repr(type_))
-    return EventTypeError(f"the type {name} has no equal in Spark: {error}. Give a schema: read_topic(..., schema=...)")
+    return EventTypeError(f"type {name} has no Spark equivalent: {error}. Give a schema: read_topic(..., schema=...)")
 
 
-class _Describing:
-    """Collects the classes that it meets, so that one may hold itself."""
+class _SchemaBuilder:
+    """Collects the definitions of classes, so that recursive classes are supported."""
 
     def __init__(self) -> None:
         self._known: dict[str, JSON] = {}
@@ -113,13 +113,13 @@ class _Describing:
     def _record(self, cls: Any) -> JSON:
         options: Any = getattr(cls, "_options", None)
         if not hasattr(options, "fields"):
-            raise NotImplementedError(f"{cls.__qualname__} is read by neither msgspec nor Faust")
+            raise NotImplementedError(f"{cls.__qualname__} is supported by neither msgspec nor Faust")
         properties = {name: self.part(shapes.type_info(type_)) for name, type_ in options.fields.items()}
         return {"type": "object", "properties": properties, "required": [*options.fields.keys() - options.optionalset]}
 
 
 def _default(field: Any) -> Any:
-    """As JSON; None: there is none, or it is null anyway, or made anew each time by who knows what."""
+    """The default as JSON; None: there is none, it is null, or it comes from an arbitrary factory."""
     value = field.default
     if value is NODEFAULT and field.default_factory in (list, dict, set, tuple):
         value = field.default_factory()

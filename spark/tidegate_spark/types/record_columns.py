@@ -1,4 +1,4 @@
-"""From raw records to typed rows: the value by its schema, the sender's stamp, the event time, and what is bad."""
+"""Decodes raw records to typed columns: the value by its schema, the sender's stamp, and the error of a bad record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tidegate.interop import STAMP_HEADER
 from tidegate_spark.errors import EventTypeError
 from tidegate_spark.types.event_schema import EventSchema, spark_type
 
-__all__ = ("Bad", "decoded", "from_json", "sifted", "typed_key")
+__all__ = ("Bad", "decoded", "from_json", "typed_key", "with_bad_policy")
 
 Bad = Literal["fail", "drop", "keep"]
-"""What becomes of records that are not of the topic's type."""
+"""The policy for records that are not of the topic's type."""
 
 _CORRUPT = "_tidegate_corrupt"
 _PARSED = "_tidegate_parsed"
@@ -44,21 +44,21 @@ def decoded(raw: DataFrame, schema: EventSchema, key_type: Any) -> DataFrame:
     )
 
 
-def sifted(frame: DataFrame, bad: Bad) -> DataFrame:
-    """Without `raw` and `error`, unless bad records are kept."""
+def with_bad_policy(frame: DataFrame, bad: Bad) -> DataFrame:
+    """Apply the policy for bad records; `raw` and `error` remain only if they are kept."""
     if bad == "keep":
         return frame
     if bad == "drop":
         return frame.where(F.col("error").isNull()).drop("raw", "error")
     place = F.format_string("%s[%d] offset %d", "topic", "partition", "offset")
     complaint = F.concat(place, F.lit(" is not of the topic's type: "), F.col("error"))
-    hint = F.lit(". Choose what becomes of bad records: bad='drop' or bad='keep'.")
+    hint = F.lit(". Choose a policy for bad records: bad='drop' or bad='keep'.")
     value = F.when(F.col("error").isNull(), F.col("value")).otherwise(F.raise_error(F.concat(complaint, hint)))
     return frame.withColumn("value", value).drop("raw", "error")
 
 
 def typed_key(key: Column, key_type: Any) -> Column:
-    """The key as its topic declares it: text, a number, bytes, or what its JSON says."""
+    """The key by the topic's key type: text, a number, bytes, or parsed JSON."""
     if key_type is bytes:
         return key
     text = key.cast("string")
@@ -70,7 +70,7 @@ def typed_key(key: Column, key_type: Any) -> Column:
 
 
 def _stamp() -> Column:
-    """The header that every record has which a service emitted."""
+    """The stamp header, which every record has that a service emitted."""
     found = F.filter("headers", lambda header: header["key"] == STAMP_HEADER)
     return F.get(found, F.lit(0))["value"].cast("string")
 
@@ -91,7 +91,7 @@ def _parse(schema: EventSchema) -> Column:
 
 
 def from_json(text: Column, type_: t.DataType) -> Column:
-    """A value that is no object: Spark parses it as the only field of one."""
+    """Parse JSON of any type. Spark parses objects only, so another value is wrapped in one."""
     if isinstance(type_, t.StructType):
         return F.from_json(text, type_)
     wrapped = F.concat(F.lit('{"it":'), text, F.lit("}"))
@@ -99,7 +99,7 @@ def from_json(text: Column, type_: t.DataType) -> Column:
 
 
 def _error(schema: EventSchema) -> Column:
-    """Why a record is bad; null: it is good. A tombstone is neither: its value is null."""
+    """Why a record is bad; null for good records and tombstones."""
     raw, parsed = F.col("value"), F.col(_PARSED)
     if isinstance(schema.type, t.BinaryType):
         return F.lit(None).cast("string")
@@ -118,7 +118,7 @@ def _error(schema: EventSchema) -> Column:
 
 
 def _value(schema: EventSchema) -> Column:
-    """With defaults for fields that an older record does not have."""
+    """The value, with defaults for fields that older records lack."""
     parsed = F.col(_PARSED)
     if not isinstance(schema.type, t.StructType):
         return from_json(parsed, t.StringType()) if schema.plain_text else parsed
@@ -134,9 +134,9 @@ def _field(parsed: Column, field: t.StructField, default: Any) -> Column:
     try:
         return F.coalesce(column, _literal(default, field.dataType))
     except (TypeError, ValueError) as error:
-        raise EventTypeError(f"the default of {field.name}, {default!r}, has no equal in Spark: {error}") from error
+        raise EventTypeError(f"the default of {field.name}, {default!r}, has no Spark equivalent: {error}") from error
 
 
 def _literal(value: Any, type_: t.DataType) -> Column:
-    """A default is JSON, as it stands in the schema of the type."""
+    """A default, which is JSON in the type's schema."""
     return from_json(F.lit(json.dumps(value)), type_)

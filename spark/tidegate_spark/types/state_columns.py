@@ -1,7 +1,6 @@
-"""A state's entries as typed columns, wherever they were read: from a savepoint or from a changelog.
+"""A state's entries as typed columns, read from a savepoint or from a changelog.
 
-One row for each key; of a map one for each of its entries, with `entry`, its own key; of a list one for each item, with
-`index`.
+One row per key; for a map one per entry, with the map's own key in `entry`; for a list one per item, with `index`.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ __all__ = ("StateShape", "shape_in_app", "shape_in_savepoint")
 
 @dataclass(frozen=True)
 class StateShape:
-    """What is known of a state's types."""
+    """The types of a state."""
 
     kind: str
     value: JSON
-    """The type of what is stored, as JSON Schema."""
+    """The JSON Schema of stored values."""
     key_type: Any
-    """Of the service's keys."""
+    """The type of the service's keys."""
     entry: JSON | None
-    """Of a map's own keys."""
+    """The JSON Schema of a map's own keys."""
     ttl: bool
 
     @property
@@ -44,7 +43,7 @@ class StateShape:
         return self.kind == "map" and not (self.entry is not None and _is_bytes(self.entry))
 
     def columns(self) -> list[Column]:
-        """From the columns key, sub and value, all bytes."""
+        """The typed columns, from the binary columns key, sub and value."""
         found = [typed_key(F.col("key"), self.key_type).alias("key")]
         if self.kind == "map":
             found.append(self._entry().alias("entry"))
@@ -53,7 +52,7 @@ class StateShape:
         return [*found, self._value().alias("value")]
 
     def _entry(self) -> Column:
-        """Written as keys are: text as it is, a number as digits, bytes as they are, the rest as JSON."""
+        """Map keys are encoded like keys: str as text, int as digits, bytes unchanged, the rest as JSON."""
         schema = self.entry or {"type": "string"}
         if schema.get("type") == "string" and "format" not in schema and "contentEncoding" not in schema:
             return F.col("sub").cast("string")
@@ -66,7 +65,7 @@ class StateShape:
             return F.col("value")
         text, type_ = F.col("value").cast("string"), convert(self.value)
         if isinstance(type_, t.StringType) and self.value.get("type") != "string":
-            return text  # JSON that has no equal in Spark
+            return text  # JSON without a Spark equivalent
         return from_json(text, type_)
 
 
@@ -75,7 +74,7 @@ def _is_bytes(schema: JSON) -> bool:
 
 
 def shape_in_app(app: App, service: str, state: str) -> StateShape:
-    """As the app's code declares it."""
+    """The types that the app's code declares."""
     services = {known.name: known for known in app.define().services}
     if service not in services:
         raise UnknownNameError("service", service, services)
@@ -89,5 +88,5 @@ def shape_in_app(app: App, service: str, state: str) -> StateShape:
 
 
 def shape_in_savepoint(schema: JSON) -> StateShape:
-    """As a savepoint's manifest records it. Keys are text there, whatever the service makes of them."""
+    """The types recorded in a savepoint's manifest. The key type is not recorded: keys are read as text."""
     return StateShape(schema["kind"], schema["type"], str, schema.get("key_type"), bool(schema.get("ttl")))

@@ -75,7 +75,7 @@ def test_a_key_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"the key in .*key' cannot be read"):
         connection_options(dataclasses.replace(settings, kafka_tls_key_password="wrong"))
     (tmp_path / "key").write_text("nothing")
-    with pytest.raises(SettingsError, match="holds no private key"):
+    with pytest.raises(SettingsError, match="contains no private key"):
         connection_options(settings)
 
 
