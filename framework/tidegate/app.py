@@ -23,12 +23,14 @@ from tidegate.declarations import (
     TopicOptions,
     inputs_of,
     key_functions,
+    keyed_inputs,
     outputs_of,
 )
 from tidegate.errors import DefinitionError
 from tidegate.functions.decorators import ProcessDecorator
 from tidegate.functions.definition import ActorSpec, ExecutionSpec, Guarantee
 from tidegate.functions.factories import actor_service, class_service, function_service
+from tidegate.functions.key_types import field_key_type, service_key_type
 from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Service
@@ -179,7 +181,7 @@ class App(AppProcess):
         *misplaced: object,
         value_type: Any = None,
         key: KeyBy[Any] | None = None,
-        key_type: Any = str,
+        key_type: Any = None,
         partitions: int | None = None,
         retention: Duration | None = None,
         retention_bytes: int | None = None,
@@ -190,7 +192,8 @@ class App(AppProcess):
         """Declare a topic.
 
         value_type: what its values are; bad ones go the way of the reading service's error policy. key: how a value
-        is keyed when it is sent, a function or the name of a field. time, watermark: else the app's. retention: how
+        is keyed when it is sent, a function or the name of a field. key_type: what its keys are; else the field's type,
+        or text. time, watermark: else the app's. retention: how
         long records are kept (seconds or a timedelta; 0: for ever), else the setting. compact: keep the last record of
         each key instead."""
         for wrong in (name, *misplaced):
@@ -212,7 +215,7 @@ class App(AppProcess):
             codec=codec,
             partitions=partitions or 0,
             key=getter(key),
-            key_type=str if key_type is None else key_type,
+            **_topic_key_type(codec.type, key, key_type),
             time=time or self._time,
             watermark=watermark or self._watermark,
             retention_ms=None if retention is None else to_duration(retention),
@@ -294,7 +297,8 @@ class App(AppProcess):
         """Make an async function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
 
         to: the topics that it may emit to, the first being the default one; as a mapping, by names of your own.
-        key_by: re-key the input, by a function of the value or a field's name. parallelism: how many tasks, whatever
+        key_by: re-key the input, by a function of the value or a field's name. key_type: what keys are; else as key_by=
+        and the topics say. parallelism: how many tasks, whatever
         the topics have; a run keeps what it began with. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: how
         long a handler may take. concurrency: how many handlers of a task may wait at the same time. remember: how
         long idempotency keys of messages are known."""
@@ -309,7 +313,7 @@ class App(AppProcess):
                 "name": label,
                 "inputs": list(zip(self._inputs(label, inputs), key_functions(inputs, key_by), strict=True)),
                 "outputs": outputs_of(label, to),
-                "key_type": key_type or inputs[0].definition.key_type,
+                "key_type": key_type or service_key_type(label, keyed_inputs(inputs, key_by)),
                 "errors": errors,
                 "execution": ExecutionSpec(
                     parallelism=parallelism,
@@ -385,6 +389,13 @@ class App(AppProcess):
             raise DefinitionError(f"service {label!r}: names that begin with 'run-' and a number belong to Tidegate")
         if label in self._services:
             raise DefinitionError(f"service {label!r} is declared twice; give one of them name=...")
+
+
+def _topic_key_type(value_type: Any, key: KeyBy[Any] | None, declared: Any) -> dict[str, Any]:
+    if declared is not None:
+        return {"key_type": declared, "key_type_from": "declared"}
+    found = field_key_type(value_type, key) if isinstance(key, str) else None
+    return {} if found is None else {"key_type": found, "key_type_from": "field"}
 
 
 def _service_of(handler: Any, names: Mapping[str, Any], options: dict[str, Any]) -> Service:

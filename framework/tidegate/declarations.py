@@ -8,6 +8,7 @@ from typing import Any, TypedDict, TypeVar
 from tidegate.errors import DefinitionError
 from tidegate.functions.definition import Guarantee
 from tidegate.functions.factories import KeyFunction
+from tidegate.functions.key_types import KeyedInput
 from tidegate.functions.policies import ErrorPolicy
 from tidegate.functions.topics import TopicDefinition
 from tidegate.functions.validation import KeyBy, check_field, getter
@@ -25,6 +26,7 @@ __all__ = (
     "TopicOptions",
     "inputs_of",
     "key_functions",
+    "keyed_inputs",
     "outputs_of",
 )
 
@@ -114,3 +116,11 @@ def key_functions(inputs: Inputs, key_by: KeyOf[Any] | None) -> tuple[KeyFunctio
     for topic, item in zip(inputs, chosen, strict=True):
         check_field(f"key_by= takes the key of {topic.name!r} from", item, topic.definition.codec.type)
     return tuple(map(getter, chosen))
+
+
+def keyed_inputs(inputs: Inputs, key_by: KeyOf[Any] | None) -> list[KeyedInput]:
+    chosen = [key_by.get(topic) if isinstance(key_by, Mapping) else key_by for topic in inputs]
+    return [
+        KeyedInput(topic.definition, rekeyed=key is not None, field=key if isinstance(key, str) else None)
+        for topic, key in zip(inputs, chosen, strict=True)
+    ]

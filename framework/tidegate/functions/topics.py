@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tidegate.codecs import Codec, allows_none
 from tidegate.errors import EncodeError, TombstoneError
@@ -13,10 +13,13 @@ from tidegate.logs.base import Headers, TopicSpec
 from tidegate.time.sources import EventTime, TimeSource
 from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
 
-__all__ = ("TopicDefinition", "TopicHeaders")
+__all__ = ("KeyTypeSource", "TopicDefinition", "TopicHeaders")
 
 TopicHeaders = Headers | Mapping[str, bytes]
 """Headers as users give them."""
+
+KeyTypeSource = Literal["declared", "field", "default"]
+"""Where a topic's key type is from: key_type=, the field that key= names, or neither, and then keys are text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,7 @@ class TopicDefinition:
     key: Callable[[Any], Any] | None = None
     """How senders key a value."""
     key_type: Any = str
+    key_type_from: KeyTypeSource = "default"
     time: TimeSource = field(default_factory=EventTime)
     watermark: WatermarkStrategy = field(default_factory=BoundedOutOfOrderness)
     retention_ms: int | None = None

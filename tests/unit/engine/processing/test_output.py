@@ -114,7 +114,7 @@ def test_a_key_is_the_given_one_else_the_topics_else_the_current_one() -> None:
         harness.send(topics["events"], 1, key="current")
         assert [record.key for record in harness.records("keyed")] == ["given", "ann"]
         assert [record.key for record in harness.records("plain")] == ["current", "17"]
-        assert [record.key for record in harness.records("by_field")] == ["7"]
+        assert [record.key for record in harness.records("by_field")] == [7]
 
 
 def test_a_record_lies_in_the_partition_of_its_key() -> None:
