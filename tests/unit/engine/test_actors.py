@@ -19,6 +19,7 @@ from tidegate import (
     Monotonic,
     ProcessFunction,
     RejectedError,
+    Request,
     ValueState,
     on,
     retry,
@@ -104,6 +105,48 @@ def test_an_ask_whose_handler_does_not_reply_is_answered_with_none_when_it_is_do
     with AppHarness(bank()) as harness:
         assert harness.ask("account", "ann", Deposit(10)) is None
         assert harness.state("account", "balance", "ann") == 10
+
+
+class Audit(msgspec.Struct, Request[Receipt], frozen=True):
+    """Answered if the actor is asked to."""
+
+    answer: bool = True
+
+
+class Peek(msgspec.Struct, Request[int | None], frozen=True):
+    pass
+
+
+def audited() -> App:
+    app = App("audited")
+    account = app.actor("account")
+
+    @account.on(Audit)
+    async def audit(ctx: Context, message: Audit, asked: Count) -> None:
+        asked.value += 1
+        if message.answer:
+            ctx.reply(Receipt(asked.value))
+
+    @account.on(Peek)
+    async def peek(ctx: Context, message: Peek, asked: Count) -> None:
+        ctx.reply(None if asked.value == 0 else asked.value)
+
+    return app
+
+
+def test_a_request_is_answered_with_a_value_of_its_type() -> None:
+    with AppHarness(audited()) as harness:
+        receipt = harness.ask("account", "ann", Audit())
+        assert receipt.balance == 1
+        assert harness.ask("account", "ann", Peek()) == 1
+
+
+def test_a_handler_that_does_not_reply_to_a_request_fails() -> None:
+    with AppHarness(audited()) as harness:
+        with pytest.raises(MessageFailedError, match=r"Request\[Receipt\]: call ctx\.reply\(Receipt\("):
+            harness.ask("account", "ann", Audit(answer=False))
+        assert harness.state("account", "asked", "ann") is None
+        assert harness.ask("account", "ann", Peek()) is None
 
 
 def test_what_an_actor_tells_another_arrives_with_its_commit() -> None:

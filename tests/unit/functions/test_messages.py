@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidegate import App, Context, ProcessFunction, ValueState, on
+from tidegate import App, Context, ProcessFunction, Request, ValueState, on
 from tidegate.errors import DefinitionError
 
 
@@ -137,3 +137,34 @@ def test_a_name_is_taken_once() -> None:
     app.actor("actor")
     with pytest.raises(DefinitionError, match="declared twice"):
         app.actor("actor")
+
+
+class Asked(msgspec.Struct, Request[int], frozen=True):
+    pass
+
+
+class Narrower(Asked, frozen=True):
+    pass
+
+
+def test_a_request_says_what_its_reply_is() -> None:
+    async def handler(ctx: Context, message: Asked) -> None: ...
+
+    class Actor(ProcessFunction[Any, Any]):
+        @on(Narrower)
+        async def asked(self, ctx: Context, message: Narrower) -> None: ...
+
+    actor = App("asked").actor("actor")
+    actor.on(Asked)(handler)
+    assert actor.messages["Asked"].reply.type is int
+    assert App("class").actor(Actor).messages["Narrower"].reply.type is int
+    assert App("same").actor("actor").on(Asked, reply=int)(handler) is handler
+
+
+def test_a_request_has_one_reply() -> None:
+    async def handler(ctx: Context, message: Asked) -> None: ...
+
+    with pytest.raises(
+        DefinitionError, match=r"Asked is a Request\[int\], so its reply cannot be of str: leave reply= out"
+    ):
+        App("other").actor("actor").on(Asked, reply=str)(handler)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.codecs import encode_error
+from tidegate.codecs import encode_error, type_name
 from tidegate.engine.formats.actor_message import (
     REMEMBERED,
     ActorMessage,
@@ -34,12 +34,13 @@ from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import RejectedError, UnknownMessageError, UnknownNameError, UsageError
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.handler_call import BoundHandler
-from tidegate.functions.messages import the_one_for
+from tidegate.functions.messages import Request, the_one_for
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
 from tidegate.state.kinds import MapState
+from tidegate.type_info import takes_none
 
 if TYPE_CHECKING:
     from tidegate.engine.processing.context import Stamp, TaskContext
@@ -116,10 +117,22 @@ class Mailbox:
     def complete(self, context: TaskContext, message: ActorMessage) -> None:
         """Steps 3 and 4: the handler has finished."""
         reply = context.end_message() or _NOTHING
+        if reply == _NOTHING:
+            self._refuse_silence(message)
         if message.idempotency_key is not None:
             remembered: MapState[str, Remembered] = context.state(REMEMBERED)
             remembered[message.idempotency_key] = Remembered(digest=message.digest, reply=reply.decode())
         self._answer(context, message.address, ReplyOutcome.REPLIED, reply)
+
+    def _refuse_silence(self, message: ActorMessage) -> None:
+        """Whoever asks a Request counts on a value of its type."""
+        if isinstance(message.message, Request) and not takes_none(message.reply.type):
+            expected = type_name(message.reply.type)
+            raise UsageError(
+                f"a handler of {self._definition.name!r} does not reply to {message.name!r}, which is a "
+                f"Request[{expected}]: call ctx.reply({expected}(...)), raise RejectedError, or make the message a "
+                f"Request[{expected} | None]"
+            )
 
     def encode_reply(self, letter: ActorMessage | None, value: Any) -> bytes:
         if letter is None:
