@@ -69,7 +69,8 @@ def mypy(files: Iterable[Path]) -> Reports:
 
 
 def pyright(files: Iterable[Path]) -> Reports:
-    """By basedpyright, which is pyright in a package that brings its own node; in pyright's standard mode."""
+    """By basedpyright, which is pyright in a package that brings its own node; in pyright's
+    standard mode, and in its strict one where nothing may be reported."""
     configuration = Path(__file__).with_name("pyrightconfig.json")
     ran = _run(
         "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(configuration), *map(str, files)

@@ -17,6 +17,7 @@ import pytest
 
 import tidegate
 from tidegate import App, BrokerTime, Context, EventTime, Monotonic, ProcessFunction, Service, Topic, ValueState
+from tidegate.declarations import ActorOptions, ProcessOptions, TopicOptions
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import DefinitionError, LogUnavailableError
 from tidegate.settings import Settings, setting_names
@@ -321,6 +322,23 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
     (name,) = options
     with pytest.raises(DefinitionError, match=name):
         app.process(app.topic("t"), **options)(nothing)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "typed_by_itself"),
+    [
+        (App.topic, TopicOptions, {"value_type", "key"}),
+        (App.process, ProcessOptions, {"key_by"}),
+        (App.actor, ActorOptions, {"key_type"}),
+    ],
+)
+def test_what_type_checkers_see_of_options_is_what_there_is(
+    method: Any, options: Any, typed_by_itself: set[str]
+) -> None:
+    parameters = inspect.signature(method).parameters.values()
+    taken = {item.name: item.annotation for item in parameters if item.kind is item.KEYWORD_ONLY}
+    seen = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
+    assert {name: hint for name, hint in taken.items() if name not in typed_by_itself} == seen
 
 
 def test_the_key_type_is_the_topics_unless_the_service_says_otherwise() -> None:

@@ -164,7 +164,9 @@ def test_a_request_says_what_its_reply_is() -> None:
 def test_a_request_has_one_reply() -> None:
     async def handler(ctx: Context, message: Asked) -> None: ...
 
-    with pytest.raises(
-        DefinitionError, match=r"Asked is a Request\[int\], so its reply cannot be of str: leave reply= out"
-    ):
+    async def answers_text(ctx: Context[str, str], message: Asked) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"Asked is a Request\[int\], so its reply cannot be of str: leave"):
         App("other").actor("actor").on(Asked, reply=str)(handler)
+    with pytest.raises(DefinitionError, match=r"answers_text .*Context\[\.\.\., str\].*replies to Asked are of int"):
+        App("context").actor("actor").on(Asked)(answers_text)
