@@ -275,9 +275,9 @@ def test_a_send_whose_worker_is_killed_says_what_is_certain(project: Project) ->
     certain = int(
         re.findall(r"Sent ([0-9,]+) records? to greetings before the error", sending.output)[0].replace(",", "")
     )
-    uncertain = int(re.findall(r"The last ([0-9,]+) records?", sending.output)[0].replace(",", ""))
+    uncertain = int(re.findall(r"the last ([0-9,]+) records?", sending.output)[0].replace(",", ""))
     assert found in (certain, certain + uncertain)
-    assert "look with 'tidegate tail' before sending them again" in sending.output
+    assert "check with 'tidegate tail' before you send them again" in sending.output
 
 
 def test_new_makes_a_project_that_runs(tmp_path: Path) -> None:
