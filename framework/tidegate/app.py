@@ -291,17 +291,19 @@ class App(AppProcess):
         errors: ErrorPolicy = STOP,
         timeout: Duration | None = None,
         concurrency: int = 1000,
+        threads: int | None = None,
         guarantee: Guarantee = "exactly_once",
         remember: Duration = DAY,
     ) -> Any:
-        """Make an async function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
+        """Make a function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
 
         to: the topics that it may emit to, the first being the default one; as a mapping, by names of your own.
         key_by: re-key the input, by a function of the value or a field's name. key_type: what keys are; else as key_by=
         and the topics say. parallelism: how many tasks, whatever
         the topics have; a run keeps what it began with. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: how
-        long a handler may take. concurrency: how many handlers of a task may wait at the same time. remember: how
-        long idempotency keys of messages are known."""
+        long a handler may take. concurrency: how many handlers of a task may wait at the same time. threads: run
+        the handlers, which are plain functions that block, in so many threads of each worker. remember: how long
+        idempotency keys of messages are known."""
         if any(isinstance(item, FunctionType | type) for item in inputs):
             raise DefinitionError("write @app.process(topic, ...), with the topics that it reads in brackets")
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
@@ -320,6 +322,7 @@ class App(AppProcess):
                     concurrency=concurrency,
                     timeout=None if timeout is None else to_duration(timeout) / 1000,
                     guarantee=guarantee,
+                    threads=threads,
                 ),
                 "actor": ActorSpec(remember_ms=to_duration(remember)),
             }
@@ -346,6 +349,7 @@ class App(AppProcess):
         errors: ErrorPolicy = DEAD_LETTER,
         timeout: Duration | None = None,
         concurrency: int = 1000,
+        threads: int | None = None,
         partitions: int | None = None,
         remember: Duration = DAY,
     ) -> Service[Any]:
@@ -366,7 +370,9 @@ class App(AppProcess):
             "key_type": key_type,
             "errors": errors,
             "execution": ExecutionSpec(
-                concurrency=concurrency, timeout=None if timeout is None else to_duration(timeout) / 1000
+                concurrency=concurrency,
+                timeout=None if timeout is None else to_duration(timeout) / 1000,
+                threads=threads,
             ),
             "actor": ActorSpec(partitions=partitions or 0, remember_ms=to_duration(remember)),
         }

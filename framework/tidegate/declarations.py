@@ -59,6 +59,7 @@ class ProcessOptions(TypedDict, total=False):
     errors: ErrorPolicy
     timeout: Duration | None
     concurrency: int
+    threads: int | None
     guarantee: Guarantee
     remember: Duration
 
@@ -71,6 +72,7 @@ class ActorOptions(TypedDict, total=False):
     errors: ErrorPolicy
     timeout: Duration | None
     concurrency: int
+    threads: int | None
     partitions: int | None
     remember: Duration
 

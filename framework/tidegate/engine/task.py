@@ -12,9 +12,7 @@ from top to bottom: `offer` → `run` → `commit`. Three parts have modules of 
 from __future__ import annotations
 
 import asyncio
-import copy
 import enum
-import inspect
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
@@ -37,6 +35,7 @@ from tidegate.engine.processing.at_least_once import AtLeastOnceSender
 from tidegate.engine.processing.context import STAMP_HEADER, Stamp, TaskContext
 from tidegate.engine.processing.dispatcher import Dispatcher
 from tidegate.engine.processing.error_handler import ErrorHandler
+from tidegate.engine.processing.function_lifecycle import FunctionLifecycle
 from tidegate.engine.processing.input import Input
 from tidegate.engine.processing.invocation import Invoker
 from tidegate.engine.processing.isolation import Isolation
@@ -92,7 +91,7 @@ class Task:
         }
         self._outputs = outputs_by_name(plan.definition, plan.number, environment.log.max_record_bytes)
         self._emitted = Emissions()
-        self._opened = copy.copy(self.definition.prototype)
+        self._function = FunctionLifecycle(self.definition, self.info, environment.thread_pools)
         self._stamp = Stamp(environment.app, environment.run, plan.id)
         self._sender: AtLeastOnceSender | None = None
         self._fresh = without_older(environment.app, plan.run, STAMP_HEADER)
@@ -119,6 +118,8 @@ class Task:
         async with AsyncExitStack() as opening:
             writer = await self._environment.log.writer(self.plan.transactional_id)
             opening.push_async_callback(writer.close)
+            self._function.start()
+            opening.callback(self._function.stop)
             await self._environment.confirm_run()
             recovered = await recover(self.plan, self._environment)
             self.store = recovered.store
@@ -144,7 +145,7 @@ class Task:
         self._committer.sent.update(await find_sent(self.plan, self._outputs.values(), log))
         if self.definition.execution.guarantee == "at_least_once":
             self._sender = AtLeastOnceSender(await log.writer(), self._committer.sent, self._environment.wake)
-        await self._open_function()
+        await self._function.open()
 
     def _assemble(self, writer: Writer) -> None:
         """The parts, over the store that was opened."""
@@ -171,7 +172,7 @@ class Task:
         agenda = RunQueue(order, self.time, queues, space.timers, self._clock.now())
         self.handling = Invoker(
             self.definition, self.plan.number, order, agenda, self._clock, failures,
-            self._new_context, self._environment.wake,
+            self._new_context, self._environment.wake, self._function.threads,
         )  # fmt: skip
         self.dispatcher = Dispatcher(
             self.definition, order, agenda, self.handling, self.time, self._new_prefetch(space)
@@ -198,14 +199,8 @@ class Task:
     def _new_context(self) -> TaskContext:
         return TaskContext(
             self.definition, self.info, self._space, self._outputs, self._emitted, self._stamp,
-            self._mail, self._clock, self.time, self._opened,
+            self._mail, self._clock, self.time, self._function.instance,
         )  # fmt: skip
-
-    async def _open_function(self) -> None:
-        if self._opened is not None:
-            await _finished(self._opened.open(self.info))
-        elif self.definition.hooks.open is not None:
-            await _finished(self.definition.hooks.open(self.info))
 
     # -- records -----------------------------------------------------------------------------------------------------
     @property
@@ -475,7 +470,8 @@ class Task:
             closing.push_async_callback(self._writer.close)
             if self._sender is not None:
                 closing.push_async_callback(self._sender.close)
-            closing.push_async_callback(self._close_function)
+            closing.callback(self._function.stop)
+            closing.push_async_callback(self._function.close)
             closing.push_async_callback(self.dispatcher.close)
             closing.push_async_callback(self.handling.close)
             self.epochs.cancel_snapshots()
@@ -483,19 +479,3 @@ class Task:
                 await asyncio.gather(under_way, return_exceptions=True)
             if commit and was is TaskState.RUNNING and self.handling.failure is None:
                 await self.commit()
-
-    async def _close_function(self) -> None:
-        """By now all is committed that will be, so what fails here changes nothing, and is told."""
-        try:
-            if self._opened is not None:
-                await _finished(self._opened.close())
-            elif self.definition.hooks.close is not None:
-                await _finished(self.definition.hooks.close(self.info))
-        except Exception as error:
-            logger.warning("%s: its close failed: %s: %s", self.plan.id, type(error).__name__, error)
-
-
-async def _finished(result: object) -> None:
-    """What a hook has returned: nothing, if it is a plain `def`."""
-    if inspect.isawaitable(result):
-        await result

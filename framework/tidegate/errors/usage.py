@@ -83,7 +83,8 @@ class HandlerOverError(UsageError):
     def __init__(self) -> None:
         super().__init__(
             "a context and its states are valid only while their handler runs, and this handler has ended. "
-            "Await what the handler starts: asyncio.gather(...), or a TaskGroup."
+            "Await what the handler starts: asyncio.gather(...), or a TaskGroup. In a thread: the handler has run into "
+            "its timeout=, or its task has closed."
         )
 
 

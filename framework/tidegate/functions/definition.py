@@ -67,6 +67,8 @@ class ExecutionSpec:
     timeout: float | None = None
     """Seconds that a handler may take."""
     guarantee: Guarantee = "exactly_once"
+    threads: int | None = None
+    """How many threads of a worker run its handlers, which are plain functions then; None: the event loop runs them."""
 
     def check(self, service: str) -> None:
         if self.concurrency < 1:
@@ -77,6 +79,8 @@ class ExecutionSpec:
             )
         if self.timeout is not None and not self.timeout > 0:
             raise DefinitionError(f"service {service!r}: timeout must be more than 0, not {self.timeout:g} s")
+        if self.threads is not None and self.threads < 1:
+            raise DefinitionError(f"service {service!r}: threads must be at least 1, not {self.threads}")
         if self.guarantee not in typing.get_args(Guarantee):
             known = " or ".join(typing.get_args(Guarantee))
             raise DefinitionError(f"service {service!r}: guarantee must be {known}, not {self.guarantee!r}")
@@ -147,11 +151,24 @@ class ServiceDefinition:
             raise DefinitionError(
                 f"service {self.name!r}: errors must be STOP, SKIP, DEAD_LETTER or retry(...), not {self.errors!r}"
             )
+        if self.execution.threads is not None:
+            self._refuse_async_handlers()
         if self.messages and self.execution.guarantee == "at_least_once":
             raise DefinitionError(
                 f"service {self.name!r} is at_least_once: its replies would leave before they are committed. "
                 f"Leave guarantee= out, or take messages in a service of their own."
             )
+
+    def _refuse_async_handlers(self) -> None:
+        handlers = (*(spec.handler for spec in self.inputs), *self.timers.values())
+        handlers += tuple(message.handler for message in self.messages.values())
+        for handler in handlers:
+            if isinstance(handler, HandlerSpec) and handler.is_async(self.prototype):
+                raise DefinitionError(
+                    f"service {self.name!r}: threads={self.execution.threads} runs plain functions in threads, but "
+                    f"{handler.label} is an 'async def'. Write it as a 'def' that blocks, or leave threads= out: an "
+                    f"async handler lets others go on while it awaits"
+                )
 
     # -- inputs ------------------------------------------------------------------------------------------------------
     @property

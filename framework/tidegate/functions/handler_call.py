@@ -39,6 +39,13 @@ class BoundHandler(NamedTuple):
     """The same, finished when it returns; None: the handler may suspend, so `function` returns a coroutine."""
     states: tuple[Any, ...] = ()
 
+    def run(self, service: str, context: Any, event: Any) -> None:
+        """Call it directly. Only with `direct`."""
+        assert self.direct is not None  # noqa: S101  asked before
+        result = self.direct(context, event, *self.states)
+        if result is not None:
+            check_result(result, service)
+
 
 def bound_handler(function: Function, states: tuple[Any, ...] = ()) -> BoundHandler:
     return BoundHandler(function, _direct(function), states)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tidegate.codecs import allows_none
 from tidegate.errors import DefinitionError
-from tidegate.functions.handler_call import BoundHandler, bound_handler
+from tidegate.functions.handler_call import BoundHandler, Rearranged, bound_handler, is_async
 
 __all__ = ("MESSAGES", "Handler", "HandlerSpec", "InputHandler", "MessageDispatch")
 
@@ -48,6 +48,15 @@ class HandlerSpec(InputHandler):
     @property
     def takes_tombstones(self) -> bool:
         return allows_none(self.event_type)
+
+    @property
+    def label(self) -> str:
+        function = self.function.function if isinstance(self.function, Rearranged) else self.function
+        return self.method or getattr(function, "__qualname__", repr(function))
+
+    def is_async(self, prototype: Any) -> bool:
+        """`prototype`: of the service's class; None in the function form."""
+        return is_async(getattr(prototype, self.method) if self.function is None else self.function)
 
     def bind(self, states: Mapping[str, Any], instance: Any) -> BoundHandler:
         """`instance`: of the service's class, which has its states as attributes; None in the function form."""

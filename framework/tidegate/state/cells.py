@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from heapq import merge as merge_sorted
 from itertools import islice
 from operator import itemgetter
@@ -15,8 +16,10 @@ from tidegate.errors import DataError
 from tidegate.state.layout import prefix_range
 from tidegate.state.overlay import ABSENT, Cells, Entry
 
-__all__ = ("ListCells", "MapCells", "PrivateCells", "ValueCells")
+__all__ = ("Ask", "ListCells", "MapCells", "PrivateCells", "ValueCells")
 
+_PAGE: Final = 256
+"""How many entries of a map are brought to a handler in a thread at once."""
 _SAMPLE: Final = 16
 """How much is left to handlers, to see if they look at it."""
 _FEW: Final = 64
@@ -250,35 +253,65 @@ class ListCells(MapCells):
                 self._bounds.mark(bounds)
 
 
-class PrivateCells(MapCells):
-    """What a suspended handler sees and changes: its own copies, over cells that go on without it."""
+Ask = Callable[[Callable[[], Any]], Any]
+"""Has a question about shared cells answered, in the thread to which they belong."""
 
-    def __init__(self, shared: Cells) -> None:
+
+def _directly(question: Callable[[], Any]) -> Any:
+    return question()
+
+
+class PrivateCells(MapCells):
+    """What one invocation sees and changes while others go on: its own copies, over cells that are shared."""
+
+    def __init__(self, shared: Cells, ask: Ask | None = None) -> None:
+        """`ask`: for a handler in a thread, which must not touch the shared cells itself."""
         super().__init__(
             shared.store, shared.codec, shared.base, ttl=shared.ttl, default=shared.default, largest=shared.largest
         )
         self.shared = shared
+        self._ask, self._page = (_directly, 1) if ask is None else (ask, _PAGE)
 
     def entry(self, key: bytes, sub: bytes = b"") -> Entry:
-        slot = self.slot(key)
-        entry = slot.get(sub)
-        if entry is None:
-            entry = slot[sub] = self._copy(self.shared.entry(key, sub))
-        return entry
+        entry = self.slot(key).get(sub)
+        return self._ask(partial(self.copy, key, sub)) if entry is None else entry
 
     def adopt(self, key: bytes, sub: bytes, stored: bytes) -> Entry:
         return self.entry(key, sub)
 
-    def _copy(self, entry: Entry) -> Entry:
-        value = self.decode(entry.raw) if self.mutable else entry.value
-        return Entry(entry.key, entry.store_key, value, 0, entry.sub, entry.raw, entry.expires)
+    def copy(self, key: bytes, sub: bytes = b"") -> Entry:
+        """Take over what is shared, unless there is an own copy already."""
+        slot = self.slot(key)
+        mine = slot.get(sub)
+        if mine is None:
+            entry = self.shared.entry(key, sub)
+            value = self.decode(entry.raw) if self.mutable else entry.value
+            mine = slot[sub] = Entry(entry.key, entry.store_key, value, 0, entry.sub, entry.raw, entry.expires)
+        return mine
 
     def subkeys(
         self, key: bytes, low: bytes = b"", high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes | None]]:
         assert isinstance(self.shared, MapCells)  # noqa: S101  only maps and lists ask
-        shared = self.shared.subkeys(key, low, high, reverse=reverse)
+        if self._page == 1:
+            shared = self.shared.subkeys(key, low, high, reverse=reverse)
+        else:
+            shared = self._pages(key, partial(self.shared.subkeys, key, low, high, reverse=reverse))
         return _either(self.slot(key), self._here(key, low, high), shared, reverse=reverse)
+
+    def _pages(
+        self, key: bytes, begin: Callable[[], Iterator[tuple[bytes, bytes | None]]]
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """The shared subkeys, many per question, and their entries with them."""
+        rows = self._ask(begin)
+        while page := self._ask(partial(self._next_page, key, rows)):
+            yield from page
+
+    def _next_page(self, key: bytes, rows: Iterator[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+        page = [*islice(rows, self._page)]
+        for sub, _ in page:
+            self.copy(key, sub)
+        return page
 
     def take_over(self, entry: Entry) -> Entry:
         """A copy of a shared entry as the handler left it, to be taken before the shared one is rolled back."""

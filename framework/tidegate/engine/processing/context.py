@@ -17,13 +17,13 @@ from tidegate.engine.keyed_state.timers import TimersHandle
 from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.mailbox import Mailbox
 from tidegate.engine.processing.output import Emissions, Emitted, Output
-from tidegate.errors import HandlerOverError, UndeclaredOutputError, UsageError
+from tidegate.errors import DataError, HandlerOverError, UndeclaredOutputError, UsageError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
 from tidegate.functions.definition import Bound, ServiceDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
-from tidegate.state.cells import PrivateCells
+from tidegate.state.cells import Ask, PrivateCells
 from tidegate.state.handles import InlineValue, Single, StateHandle, ValueHandle
 from tidegate.state.operator_state import OperatorHandle
 from tidegate.state.overlay import OVER, Cells, Entry, Journal
@@ -205,13 +205,14 @@ class TaskContext(Context):
         if self.mark is not None:
             del self.emitted[self.mark :]
 
-    def part(self) -> None:
-        """The handler suspends: what it did so far becomes its own, and the shared state is as before it."""
+    def part(self, ask: Ask | None = None) -> None:
+        """The handler suspends: what it did so far becomes its own, and the shared state is as before it. `ask`: how it
+        reads shared state if it goes on in a thread."""
         private: dict[Cells, PrivateCells] = {}
 
         def move(cells: Cells) -> PrivateCells:
             if cells not in private:
-                private[cells] = PrivateCells(cells)
+                private[cells] = PrivateCells(cells, ask)
             return private[cells]
 
         undo: list[tuple[Entry, Any, int, Cells]] = []
@@ -236,6 +237,18 @@ class TaskContext(Context):
             live.move_to(move)
         self._timers.move_to(move)
         self.private = private
+
+    def look_ahead(self) -> None:
+        """Before the handler goes on in a thread: copy its values of one entry per key, so that it need not ask."""
+        for live in self._live:
+            if isinstance(live, Single) and isinstance(live.cells, PrivateCells):
+                with suppress(DataError):  # the handler meets that where it looks at the state
+                    live.cells.copy(self.journal.key)
+
+    def abandon(self) -> None:
+        """The handler goes on in a thread that nothing can stop: whatever it does from now on is refused, and nothing
+        of it is merged. The context is not used again."""
+        self.end()
 
     def rejoin(self) -> None:
         """The handler finished after it had suspended: what it did becomes everybody's."""

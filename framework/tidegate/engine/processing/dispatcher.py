@@ -24,6 +24,7 @@ from tidegate.engine.processing.prefetch import Prefetch
 from tidegate.engine.processing.record_operator import RecordOperator
 from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.processing.shuffle_operator import ShuffleOperator
+from tidegate.engine.processing.threaded_operator import ThreadedOperator
 from tidegate.engine.topology.shuffle import ShuffleHandler
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.handler_spec import MESSAGES, InputHandler
@@ -44,7 +45,11 @@ class Dispatcher:
         prefetch: Prefetch | None = None,
     ) -> None:
         self._order, self._run_queue, self._invoker, self._prefetch = order, run_queue, invoker, prefetch
-        self._records = RecordOperator(definition, order, run_queue, invoker, time)
+        self._records: Operator = (
+            RecordOperator(definition, order, run_queue, invoker, time)
+            if definition.execution.threads is None
+            else ThreadedOperator(order, run_queue, invoker, time)
+        )
         self._messages = MessageOperator(order, run_queue, invoker)
         self._shuffle = ShuffleOperator(time, invoker, run_queue)
         self._chunks: deque[Chunk] = deque()

@@ -1,17 +1,18 @@
 """Handlers at work, one piece of work at a time: begun, driven, parked while they wait, settled or failed.
 
 A handler that finishes without suspending is done when `send` returns. One that suspends is *parked*: its key is busy,
-what comes for that key queues up behind it (see `order`), and a runner of its own goes on with it, while other keys are
+what comes for that key queues up behind it (see `order`), and a driver of its own goes on with it, while other keys are
 dispatched.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from tidegate import faults
 from tidegate.engine.formats.actor_message import ActorMessage
@@ -22,15 +23,22 @@ from tidegate.engine.processing.input import Input
 from tidegate.engine.processing.isolation import Blame
 from tidegate.engine.processing.key_order import KeyOrder
 from tidegate.engine.processing.run_queue import RunQueue
+from tidegate.engine.processing.thread_call import ThreadCall
 from tidegate.engine.processing.work_item import WorkItem
+from tidegate.engine.runtime.handler_threads import HandlerThreads
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, UnknownTimerError
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.handler_call import BoundHandler, check_result
+from tidegate.functions.handler_call import BoundHandler
 from tidegate.functions.handler_spec import MESSAGES
 from tidegate.logs.base import LogRecord
 from tidegate.time.clock import Clock
 
 __all__ = ("Invoker",)
+
+logger = logging.getLogger(__name__)
+
+_GRACE_SECONDS: Final = 5.0
+"""How long a task that closes waits for its handlers in threads."""
 
 
 class Invoker:
@@ -39,19 +47,28 @@ class Invoker:
         definition: ServiceDefinition,
         number: int,
         order: KeyOrder,
-        agenda: RunQueue,
+        run_queue: RunQueue,
         clock: Clock,
         failures: ErrorHandler,
         new_context: Callable[[], TaskContext],
         wake: Callable[[], None],
+        threads: HandlerThreads | None = None,
     ) -> None:
+        """`threads`: in which handlers run; None: in the event loop."""
         self._definition, self._number = definition, number
-        self._order, self._agenda = order, agenda
+        self._order, self._run_queue = order, run_queue
         self._clock, self._failures = clock, failures
         self._new_context, self._wake = new_context, wake
         self._loop = asyncio.get_running_loop()
         self._idle: list[tuple[CoroutineDriver, TaskContext]] = []
-        self._runners: list[CoroutineDriver] = []
+        self._drivers: list[CoroutineDriver] = []
+        self._threads = threads
+        self._calls: dict[ThreadCall, tuple[CoroutineDriver, TaskContext, WorkItem]] = {}
+        """Handlers in threads, abandoned ones included."""
+        execution = definition.execution
+        self._most = execution.concurrency if threads is None else min(execution.concurrency, threads.size)
+        self._abandoned = 0
+        """Handlers that have timed out and still keep a thread busy."""
         self._parked = 0
         self.handled = 0
         """Records and timers that were dealt with since the engine last asked."""
@@ -65,12 +82,12 @@ class Invoker:
     @property
     def waiting(self) -> bool:
         """Handlers are under way that will wake the engine by themselves."""
-        return self._parked > 0
+        return self._parked > 0 or self.full
 
     @property
     def full(self) -> bool:
-        """As many handlers wait as may at once."""
-        return self._parked >= self._definition.execution.concurrency
+        """As many handlers are under way as may be at once."""
+        return self._parked + self._abandoned >= self._most
 
     @property
     def unfinished(self) -> int:
@@ -78,11 +95,11 @@ class Invoker:
         return len(self._order.unfinished)
 
     def idle(self) -> tuple[CoroutineDriver, TaskContext]:
-        """A runner that drives nothing, and its context."""
+        """A driver that drives nothing, and its context."""
         if not self._idle:
-            runner = CoroutineDriver(self._loop, f"{self._definition.name}.{self._number}")
-            self._runners.append(runner)
-            self._idle.append((runner, self._new_context()))
+            driver = CoroutineDriver(self._loop, f"{self._definition.name}.{self._number}")
+            self._drivers.append(driver)
+            self._idle.append((driver, self._new_context()))
         return self._idle[-1]
 
     def rest(self) -> None:
@@ -91,15 +108,27 @@ class Invoker:
             self._idle[-1][1].end()
 
     async def close(self) -> None:
-        """Cancel the handlers that wait; nothing of them happened."""
-        await asyncio.gather(*(runner.close() for runner in self._runners))
+        """Cancel the handlers that wait; nothing of them happened. Those in threads cannot be cancelled: they are
+        abandoned, and have some time to end, since they may use what the service's `close` is about to close."""
+        await asyncio.gather(*(driver.close() for driver in self._drivers))
+        for call, (_, context, _) in self._calls.items():
+            call.abandon()
+            context.abandon()
+        if self._calls:
+            await asyncio.wait([call.ended for call in self._calls], timeout=_GRACE_SECONDS)
+        running = sum(not call.ended.done() for call in self._calls)
+        if running:
+            logger.warning(
+                "%s.%d: %d handlers still run in threads %g s after their task has closed; what they do is discarded",
+                self._definition.name, self._number, running, _GRACE_SECONDS,
+            )  # fmt: skip
 
     def fail(self, error: BaseException) -> None:
         """The task cannot go on. The first reason is kept."""
         self.failure = self.failure or error
 
     # -- one piece of work -------------------------------------------------------------------------------------------
-    def perform(self, runner: CoroutineDriver, context: TaskContext, work: WorkItem) -> bool:
+    def perform(self, driver: CoroutineDriver, context: TaskContext, work: WorkItem) -> bool:
         """Handle a record that had to wait, a repetition, or a timer. False: it has suspended."""
         if faults.armed and work.timer is None:
             faults.fault_point("handler.before")
@@ -108,10 +137,16 @@ class Invoker:
             if self.blamed is not None and self.blamed.names(work):
                 work.attempt = sys.maxsize
                 raise self.blamed.error
-            if work.timer is not None and not self._agenda.is_set(work.timer, work.key):
+            if work.timer is not None and not self._run_queue.is_set(work.timer, work.key):
                 self._done(work)  # it was cancelled or moved, or has fired
                 return True
-            coroutine = self._call(context, work)
+            handler, event = self._begin(context, work)
+            if handler is not None and self._threads is not None:
+                self._submit(
+                    self._threads, driver, context, work, partial(handler.run, self._definition.name, context, event)
+                )
+                return False
+            coroutine = None if handler is None else self._call(context, handler, event)
         except FAILURES as error:
             self.failed(context, work, error)
             return True
@@ -125,22 +160,17 @@ class Invoker:
         except FAILURES as error:
             self.failed(context, work, error)
         else:
-            self.park(runner, context, coroutine, yielded, work)
+            self.park(driver, context, coroutine, yielded, work)
             return False
         return True
 
-    def _call(self, context: TaskContext, work: WorkItem) -> Coroutine[Any, Any, Any] | None:
+    def _call(self, context: TaskContext, handler: BoundHandler, event: Any) -> Coroutine[Any, Any, Any] | None:
         """Call the handler. None: it has finished; else the coroutine that it has become."""
-        handler, event = self._begin(context, work)
-        if handler is None:
-            return None
         message = context.letter
         if handler.direct is None:
             coroutine = handler.function(context, event, *handler.states)
             return coroutine if message is None else self._deliver(context, coroutine, message)
-        result = handler.direct(context, event, *handler.states)
-        if result is not None:
-            check_result(result, self._definition.name)
+        handler.run(self._definition.name, context, event)
         if message is not None:
             context.mail.complete(context, message)
         return None
@@ -175,7 +205,7 @@ class Invoker:
                 context.rejoin()
             else:
                 context.journal.settle()
-            self._agenda.queue(context.timers_set)
+            self._run_queue.queue(context.timers_set)
         except DataError as error:
             self.failed(context, work, error)
             return
@@ -192,31 +222,31 @@ class Invoker:
         if work.record is not None:
             self.handled += 1
         self._order.finish(work)
-        self._agenda.finished()
+        self._run_queue.finished()
 
     # -- waiting -----------------------------------------------------------------------------------------------------
     def park(
         self,
-        runner: CoroutineDriver,
+        driver: CoroutineDriver,
         context: TaskContext,
         coroutine: Coroutine[Any, Any, Any],
         yielded: Any,
         work: WorkItem,
     ) -> None:
         self._order.enlist(work)
-        self._idle.remove((runner, context))
+        self._idle.remove((driver, context))
         self._parked += 1
         context.part()
         if self._definition.execution.timeout is not None:
-            work.deadline = self._loop.call_later(self._definition.execution.timeout, self._time_out, runner, work)
-        runner.take_over(coroutine, yielded, partial(self._unpark, runner, context, work))
+            work.deadline = self._loop.call_later(self._definition.execution.timeout, self._time_out, driver, work)
+        driver.take_over(coroutine, yielded, partial(self._unpark, driver, context, work))
 
-    def _time_out(self, runner: CoroutineDriver, work: WorkItem) -> None:
+    def _time_out(self, driver: CoroutineDriver, work: WorkItem) -> None:
         work.timed_out = True
-        runner.cancel()
+        driver.cancel()
 
     def _unpark(
-        self, runner: CoroutineDriver, context: TaskContext, work: WorkItem, error: BaseException | None
+        self, driver: CoroutineDriver, context: TaskContext, work: WorkItem, error: BaseException | None
     ) -> None:
         """A waiting handler has ended."""
         self._parked -= 1
@@ -234,8 +264,66 @@ class Invoker:
         except Exception as failure:
             self.fail(failure)
         context.end()
-        self._idle.append((runner, context))
+        self._idle.append((driver, context))
         self._wake()
+
+    # -- in threads --------------------------------------------------------------------------------------------------
+    def _submit(
+        self,
+        threads: HandlerThreads,
+        driver: CoroutineDriver,
+        context: TaskContext,
+        work: WorkItem,
+        function: Callable[[], None],
+    ) -> None:
+        """The handler runs in a thread, and is parked until it has returned."""
+        name = f"{self._definition.name}.{self._number}: the handler of {work.where}"
+        call = ThreadCall(name, function, driver.variables(), on_start=self._started, on_end=self._returned)
+        context.part(call.ask)
+        context.look_ahead()
+        self._order.enlist(work)
+        self._idle.remove((driver, context))
+        self._parked += 1
+        self._calls[call] = driver, context, work
+        threads.submit(call.run)
+
+    def _started(self, call: ThreadCall) -> None:
+        """The time that it waited for a thread does not count."""
+        timeout = self._definition.execution.timeout
+        if timeout is not None and not call.abandoned and not call.ended.done():
+            _, _, work = self._calls[call]
+            work.deadline = self._loop.call_later(timeout, self._abandon, call, timeout)
+
+    def _abandon(self, call: ThreadCall, timeout: float) -> None:
+        """The handler has timed out. Its key goes on, as the error policy says, and another context takes its place."""
+        driver, context, work = self._calls[call]
+        call.abandon()
+        context.abandon()
+        self._abandoned += 1
+        logger.warning(
+            "%s.%d: the handler of %s did not return within %g s. Its thread cannot be stopped and stays busy until it "
+            "returns; what it does is discarded",
+            self._definition.name, self._number, work.where, timeout,
+        )  # fmt: skip
+        error = HandlerTimeoutError(self._definition.name, timeout)
+        self._unpark(driver, self._new_context(), work, error)
+
+    def _returned(self, call: ThreadCall, error: BaseException | None) -> None:
+        driver, context, work = self._calls.pop(call)
+        if call.abandoned:
+            self._abandoned -= 1
+            self._wake()
+            return
+        try:
+            if error is None and context.letter is not None:
+                context.mail.complete(context, context.letter)
+        except FAILURES as failure:
+            error = failure
+        if error is None or isinstance(error, FAILURES):
+            self._unpark(driver, context, work, error)
+        else:
+            self.fail(error)
+            self._wake()
 
     # -- failures ----------------------------------------------------------------------------------------------------
     def unreadable(self, context: TaskContext, input_: Input, record: LogRecord, error: Exception) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from tidegate.engine.runtime.commit_listeners import CommitListeners
+from tidegate.engine.runtime.handler_threads import ThreadPools
 from tidegate.engine.runtime.loop_scheduler import LoopScheduler
 from tidegate.engine.runtime.metrics import Metrics
 from tidegate.engine.runtime.retention_check import RetentionCheck
@@ -41,3 +42,5 @@ class Environment:
     """The thread that prefetches state; None: no prefetching."""
     loop_scheduler: LoopScheduler = field(default_factory=LoopScheduler)
     retention_check: RetentionCheck = field(default_factory=RetentionCheck)
+    thread_pools: ThreadPools = field(default_factory=ThreadPools)
+    """Of services whose handlers run in threads."""
