@@ -1,7 +1,7 @@
-"""What the engine needs of a local store: an ordered map of bytes to bytes, a position, nothing more.
+"""The engine's contract with a local store: an ordered map of bytes to bytes, and a changelog position.
 
-A store is a cache of its changelog. It may lag behind it, never lead it: `apply` is called with what the log has
-already committed, and everything in one call becomes visible, and survives a crash, together or not at all.
+A store is a cache of its changelog. It may lag behind the changelog, but never lead it: `apply` is called with changes
+that the log has committed. The changes of one call become visible, and durable, atomically.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Change = tuple[bytes, bytes | None]
 
 
 class Changes:
-    """Many changes, as two columns: a commit has thousands, and pairs would have to be made, kept and thrown away for
-    each, as records for the log once more (measured: 1.1 µs for each against 0.7)."""
+    """Many changes as two columns: a commit has thousands, and a pair per change, then a record per change for the log,
+    would cost more (measured: 1.1 µs per change against 0.7)."""
 
     __slots__ = ("places", "values")
 
@@ -41,14 +41,14 @@ class Changes:
 
 
 class StorePosition(NamedTuple):
-    """How far a store has come."""
+    """The changelog position of a store."""
 
     lineage: str
-    """Which life of the changelog this is: a store of another one is worthless."""
+    """Identifies the changelog: a store with another lineage is discarded."""
     offset: int
-    """The changelog position from which a replay must go on."""
+    """The changelog position from which a recovery replays."""
     written_ms: int
-    """When it was last written: too long ago, and tombstones may be missing."""
+    """The time of the last write: if it is too long ago, the changelog may have lost tombstones since."""
 
 
 class Store(Protocol):
@@ -59,49 +59,49 @@ class Store(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """What `get` returns for each of them, in one call."""
+        """`get` for several keys in one call."""
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` up to but not including `end`, in order, as they are now: later changes do not show.
-        `reverse`: the last one first."""
+        """A snapshot of the entries from `start` up to but not including `end`, in order; `reverse`: in reverse
+        order."""
 
     def approximate_entries(self) -> int:
-        """About how many keys it holds. Cheap: nothing is read for it."""
+        """The approximate number of keys. Cheap: it reads no entries."""
 
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
-        """Write these changes and the position, atomically. Later changes of the same key win."""
+        """Write the changes and the position atomically. The last change of a key wins."""
 
     def flush(self) -> None:
-        """Make all that was applied survive a crash. Safe to call from another thread, and slow."""
+        """Make all applied changes durable. Thread-safe, and slow."""
 
     def wipe(self) -> None:
-        """Remove everything, position included."""
+        """Remove all entries and the position."""
 
     def close(self) -> None:
-        """Flush, and let go of the files."""
+        """Flush, and close the files."""
 
 
 class SnapshotStore(Store, Protocol):
-    """A store of which a snapshot can be taken while it is written to."""
+    """A store that can take a snapshot while changes are applied."""
 
     def pass_on(self) -> bool:
-        """Do a piece of what the store has put off, if any is due before the next `apply`, which otherwise does it all.
-        False: no more is due."""
+        """Do a part of the deferred writes that are due before the next `apply`, which otherwise does them all. False:
+        none are due."""
 
     def hold(self) -> None:
-        """The next snapshot is of this moment: what is applied from now on is not in it."""
+        """Fix the contents of the next snapshot: later changes are not in it."""
 
     def snapshot(self, directory: Path) -> None:
-        """Write what the store held at that moment into a new directory, from which a store of the same kind can be
-        opened. Safe to call from another thread, and slow. Then, or if it fails, the store is no longer held."""
+        """Write the held contents into a new directory, from which a store of the same kind can be opened. Then, also
+        after a failure, the store is released. Thread-safe, and slow."""
 
     @property
     def held(self) -> bool:
-        """A snapshot was asked for, and is not written yet."""
+        """The store is held for a snapshot that is not written yet."""
 
     @property
     def flushes(self) -> int:
-        """How often all that was applied so far was made to survive a crash: by `flush`, or by a snapshot."""
+        """The number of times that all applied changes became durable: by `flush`, or by a snapshot."""
 
     def release(self) -> None:
-        """Do without the snapshot. Nothing happens if the store is not held."""
+        """Give up the snapshot, if the store is held."""

@@ -1,9 +1,9 @@
-"""What has changed between two schemas, and whether values of the old one are still read as they were meant.
+"""Compares two schemas: whether values of the old one are compatible with the new one, and what has changed.
 
-None is never stored as a value or as a map's entry, so `int` and `int | None` are the same for these.
-Readable without further ado: a field with a default was added; a required field got a default; a type takes more than
-before (`int` became `float` or `int | None`, an enumeration has a new member, anything became `Any`); a limit is gone.
-Everything else needs a migration: above all a field that is gone, for its values would silently be lost.
+None is never stored as a value or as a map's entry, so `int` and `int | None` are equal there.
+Compatible: a field with a default was added; a required field got a default; a type was widened (`int` to `float` or
+`int | None`, a new member of an enumeration, anything to `Any`); a limit was removed.
+Everything else needs a migration, above all a removed field, whose values would be lost silently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STRUCTURE: Final = frozenset(
 
 
 def differences(old: StateSchema, new: StateSchema) -> list[str]:
-    """What no migration of values can bridge, in words."""
+    """Descriptions of the changes that no migration of values can handle."""
     if old.kind != new.kind:
         return [f"it was a {old.kind} state and is now a {new.kind} state"]
     if old.key_type != new.key_type and old.key_type is not None and new.key_type is not None:
@@ -33,7 +33,7 @@ def differences(old: StateSchema, new: StateSchema) -> list[str]:
 
 
 def value_changes(old: StateSchema, new: StateSchema) -> list[str]:
-    """What stored values of the old type do not have, or have otherwise, in words. Empty: they are readable."""
+    """Descriptions of the incompatible changes of the value type. Empty: old values are readable."""
     if new.kind in _WITHOUT_NONE:
         return _type_changes(_without_none(old.type), _without_none(new.type))
     return _type_changes(old.type, new.type)
@@ -44,7 +44,7 @@ def _type_changes(old: Schema, new: Schema) -> list[str]:
 
 
 def _without_none(schema: Schema) -> Schema:
-    """The outermost type only: what is inside of a value is stored as it is."""
+    """Removes None from the outermost type only: inside a value, None is stored."""
     left = [variant for variant in schema.get("anyOf", ()) if variant.get("type") != "null"]
     if not left:
         return schema
@@ -56,7 +56,7 @@ class _Comparison:
     def __init__(self, old: dict[str, Schema], new: dict[str, Schema]) -> None:
         self._old, self._new = old, new
         self._met: set[tuple[str, str]] = set()
-        """Pairs of references that were followed: types may refer to themselves."""
+        """Pairs of references that were followed: types may be recursive."""
 
     def compare(self, old: Schema, new: Schema, path: str) -> Iterator[str]:
         pair = (old.get("$ref", ""), new.get("$ref", ""))
@@ -74,7 +74,7 @@ class _Comparison:
             yield from self._compare_one(old, new, path)
 
     def _compare_variants(self, befores: list[Schema], afters: list[Schema], path: str) -> Iterator[str]:
-        """Each of the old ones must be readable as one of the new ones."""
+        """Each old variant must be readable as one of the new variants."""
         for before in befores:
             tries = [list(self._again().compare(before, after, path)) for after in afters]
             if all(tries):
@@ -82,7 +82,7 @@ class _Comparison:
                 yield from min(alike, key=len) if alike else (f"{_at(path)}no longer takes {self._name(before)}",)
 
     def _again(self) -> _Comparison:
-        """What one attempt has met says nothing about another one's."""
+        """Each attempt has its own set of followed references."""
         other = _Comparison(self._old, self._new)
         other._met = set(self._met)
         return other
@@ -152,7 +152,7 @@ class _Comparison:
             yield from self.compare(items[0], items[1], f"{path}[…]")
 
     def _name(self, schema: Schema) -> str:
-        """For people."""
+        """For messages."""
         if "$ref" in schema:
             return str(schema["$ref"].rpartition("/")[2])
         if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""A declared state: what a handler's signature, or a class attribute, says about one."""
+"""State declarations: read from a handler's signature or a class attribute."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _FITTING: dict[type, tuple[Kind, ...]] = {
     Queryable: typing.get_args(Kind),
     Version: typing.get_args(Kind),
 }
-"""Which kinds an option means something to."""
+"""The kinds of state that each option applies to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +57,17 @@ class StateDeclaration:
     name: str
     kind: Kind
     codec: Codec[Any]
-    """Of what is stored: a value, an entry's value, an item, an accumulator."""
+    """The codec of the stored value: a value, an entry's value, an item, an accumulator."""
     key_type: Any = None
-    """Of a map's own keys."""
+    """The type of a map's keys."""
     default: Default | None = None
     ttl: TTL | None = None
     function: Any = None
-    """How a reducing or aggregating state adds up."""
+    """The function of a reducing or aggregating state."""
     redistribute: Redistribute = field(default_factory=Redistribute)
     version: int = 1
     queryable: bool = True
-    """Whether it can be read from outside."""
+    """Whether queries can read it."""
 
     def check_initial(self) -> None:
         """A value that is not set reads as its default, or as None: the type must allow what is read."""
@@ -83,14 +83,14 @@ class StateDeclaration:
             )
 
     def agrees_with(self, other: StateDeclaration) -> bool:
-        """Whether another declaration of the same state says nothing else."""
+        """Whether another declaration of the same state is consistent with this one."""
         if (self.kind, self.codec.type, self.key_type) != (other.kind, other.codec.type, other.key_type):
             return False
         return other.ttl in (None, self.ttl) and other.version in (1, self.version)
 
 
 def declare(name: str, annotation: Any) -> StateDeclaration | None:
-    """Read one annotation; None: it is no state."""
+    """Reads one annotation; None: it is not a state."""
     options: tuple[Any, ...] = ()
     if typing.get_origin(annotation) is Annotated:
         annotation, *rest = typing.get_args(annotation)
@@ -105,7 +105,7 @@ def declare(name: str, annotation: Any) -> StateDeclaration | None:
 
 
 class _Reader:
-    """Turns a kind, its type arguments and its options into a declaration, or says what is wrong."""
+    """Creates a declaration from a kind, its type arguments and its options. DefinitionError: they do not fit."""
 
     def __init__(self, name: str, kind: Kind, arguments: tuple[Any, ...], options: tuple[Any, ...]) -> None:
         self.name, self.kind, self.arguments = name, kind, arguments
@@ -114,15 +114,13 @@ class _Reader:
             self._refuse_unfit(option)
 
     def _refuse_unfit(self, option: Any) -> None:
-        """It would be ignored."""
+        """DefinitionError: the option would have no effect."""
         if isinstance(option, type) and option in _FITTING:
             name = option.__name__
-            raise DefinitionError(
-                f"state {self.name!r}: {name} alone says nothing; write {name}(...), with what it says"
-            )
+            raise DefinitionError(f"state {self.name!r}: {name} needs its arguments; write {name}(...)")
         if self.kind not in _FITTING.get(type(option), (self.kind,)):
             kinds = " and ".join(kind.__name__ for kind, name in _KINDS.items() if name in _FITTING[type(option)])
-            raise DefinitionError(f"state {self.name!r}: {type(option).__name__} is for {kinds}, so leave it out here")
+            raise DefinitionError(f"state {self.name!r}: {type(option).__name__} is for {kinds}; remove it here")
 
     def read(self) -> StateDeclaration:
         function, stored = self._function_and_type()
@@ -155,13 +153,17 @@ class _Reader:
         if self.kind == "reducing":
             reduce = self.options.get(Reduce)
             if reduce is None:
-                raise DefinitionError(f"state {self.name!r}: say how, Annotated[ReducingState[int], Reduce(max)]")
+                raise DefinitionError(
+                    f"state {self.name!r}: a ReducingState needs its function; write for example "
+                    f"Annotated[ReducingState[int], Reduce(max)]"
+                )
             return reduce.function, self._argument(0)
         if self.kind == "aggregating":
             aggregate = self.options.get(Aggregate)
             if aggregate is None:
                 raise DefinitionError(
-                    f"state {self.name!r}: say how, Annotated[AggregatingState[float, float], Aggregate(Mean())]"
+                    f"state {self.name!r}: an AggregatingState needs its function; write for example "
+                    f"Annotated[AggregatingState[float, float], Aggregate(Mean())]"
                 )
             return aggregate.function, _accumulator_type(aggregate.function)
         if self.kind == "operator":
@@ -171,7 +173,7 @@ class _Reader:
     def _refuse_shared_default(self, default: Default | None) -> None:
         if default is not None and default.factory is None and isinstance(default.value, (list, dict, set)):
             raise DefinitionError(
-                f"state {self.name!r}: a default that can change in place would be shared between keys; "
+                f"state {self.name!r}: a mutable default would be shared between keys; "
                 f"use Default(factory={type(default.value).__name__})"
             )
 
@@ -180,7 +182,8 @@ class _Reader:
             return
         if not codec.check(default.value):
             raise DefinitionError(
-                f"state {self.name!r} holds {type_name(codec.type)}, so {default.value!r} cannot be its default"
+                f"state {self.name!r} has values of type {type_name(codec.type)}: "
+                f"{default.value!r} cannot be its default"
             )
 
 

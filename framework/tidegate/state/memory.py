@@ -1,4 +1,4 @@
-"""A store in memory: an ordered map that a crash empties."""
+"""The in-memory store: an ordered map, which a crash loses."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _positions: Final = msgspec.json.Decoder(StorePosition | None)
 
 
 class MemoryStore:
-    """A scan is a snapshot without a copy: what `apply` changes while a scan is open, it first saves for that scan.
+    """A scan is a snapshot without a copy: before `apply` changes an entry, it saves the old value for open scans.
 
-    While another thread writes a snapshot, what it reads does not change: newer changes wait beside it."""
+    While another thread writes a snapshot, the data it reads does not change: newer changes go to an overlay."""
 
     def __init__(self) -> None:
         self._data: SortedDict[bytes, bytes] = SortedDict()
-        self._newer: SnapshotOverlay | None = None
+        self._overlay: SnapshotOverlay | None = None
         """Set while the store is held."""
         self._released = False
-        """The snapshot is written; whoever comes next brings both together."""
+        """The snapshot is written: the next operation merges the overlay into the data."""
         self._position: StorePosition | None = None
         self._held_position: StorePosition | None = None
         self._scans: WeakSet[_Scan] = WeakSet()
@@ -44,7 +44,7 @@ class MemoryStore:
         return self._position
 
     def get(self, key: bytes) -> bytes | None:
-        newer = self._newer
+        newer = self._overlay
         if newer is not None and key in newer:
             return newer[key]
         return self._data.get(key)
@@ -53,20 +53,20 @@ class MemoryStore:
         return [self.get(key) for key in keys]
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        self._unite()
+        self._merge_overlay()
         scan = _Scan(self._data, start, end, reverse=reverse)
         self._scans.add(scan)
-        if not self._newer:
+        if not self._overlay:
             return scan.pairs()
-        return merged(scan.pairs(), self._newer.between(start, end), reverse=reverse)
+        return merged(scan.pairs(), self._overlay.between(start, end), reverse=reverse)
 
     def approximate_entries(self) -> int:
-        return len(self._data) + len(self._newer or ())
+        return len(self._data) + len(self._overlay or ())
 
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
-        self._unite()
-        if self._newer is not None:
-            self._newer.update(changes)
+        self._merge_overlay()
+        if self._overlay is not None:
+            self._overlay.update(changes)
         else:
             self._change(dict(changes))
         self._position = position
@@ -82,36 +82,36 @@ class MemoryStore:
                 data.pop(key, None)
 
     def flush(self) -> None:
-        """Nothing to do: nothing here survives a crash."""
+        """Does nothing: the store is not durable."""
 
     @property
     def flushes(self) -> int:
         return 0
 
     def pass_on(self) -> bool:
-        """Nothing is put off."""
+        """False: no writes are deferred."""
         return False
 
     def hold(self) -> None:
-        self._unite()
-        if self._newer is None:
-            self._newer, self._held_position = SnapshotOverlay(), self._position
+        self._merge_overlay()
+        if self._overlay is None:
+            self._overlay, self._held_position = SnapshotOverlay(), self._position
 
     @property
     def held(self) -> bool:
-        return self._newer is not None and not self._released
+        return self._overlay is not None and not self._released
 
     def release(self) -> None:
-        self._released = self._newer is not None
+        self._released = self._overlay is not None
 
-    def _unite(self) -> None:
+    def _merge_overlay(self) -> None:
         if self._released:
-            newer, self._newer, self._released = self._newer, None, False
+            newer, self._overlay, self._released = self._overlay, None, False
             self._change(newer or {})
 
     def snapshot(self, directory: Path) -> None:
-        """One file: the position, then the entries in order, each after the lengths of its key and its value."""
-        if self._newer is None:
+        """Writes one file: the position, then the entries in order, each prefixed with the lengths of key and value."""
+        if self._overlay is None:
             self.hold()
         try:
             directory.mkdir(parents=True)
@@ -124,7 +124,7 @@ class MemoryStore:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """A store with what a snapshot holds."""
+        """Loads a snapshot."""
         store = cls()
         try:
             pairs = _unpacked((directory / _FILE).read_bytes())
@@ -137,14 +137,14 @@ class MemoryStore:
 
     def wipe(self) -> None:
         self._data = SortedDict()  # open scans keep the old one
-        self._newer, self._released, self._position = None, False, None
+        self._overlay, self._released, self._position = None, False, None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing: there are no files."""
 
 
 class _Scan:
-    """The data as it was when the scan began: as it is now, and the former values of what was changed since."""
+    """The data at the start of the scan: the current data, with the former values of entries changed since."""
 
     def __init__(self, data: SortedDict[bytes, bytes], start: bytes, end: bytes, *, reverse: bool) -> None:
         self._data = data
@@ -182,10 +182,10 @@ def _unpacked(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
     at = 0
     while at < len(raw):
         if at + _LENGTHS.size > len(raw):
-            raise ValueError("it ends too early")
+            raise ValueError("the file is truncated")
         length, size = _LENGTHS.unpack_from(raw, at)
         start = at + _LENGTHS.size
         at = start + length + size
         if at > len(raw):
-            raise ValueError("it ends too early")
+            raise ValueError("the file is truncated")
         yield raw[start : start + length], raw[start + length : at]

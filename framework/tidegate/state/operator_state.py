@@ -1,4 +1,4 @@
-"""The state object over a task's own list: see `live`, of which it is one kind."""
+"""The state handle of an OperatorState: a list that belongs to a task. See `handles`."""
 
 from __future__ import annotations
 

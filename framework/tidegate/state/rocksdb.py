@@ -1,7 +1,7 @@
-"""A store on disk: one RocksDB in a directory of its own.
+"""The store on disk: one RocksDB in its own directory.
 
-The changelog is the write-ahead log, so RocksDB's own is off: after a crash the store is as it was at some earlier
-`apply`, data and position alike, because both are in one batch and batches reach the disk in order.
+The changelog serves as the write-ahead log, so RocksDB's is disabled: after a crash the store is at an earlier `apply`,
+with data and position consistent, because both are in one batch and batches reach the disk in order.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from tidegate.state.base import Change, StorePosition
 __all__ = ("RocksOptions", "RocksStore")
 
 _POSITION: Final = b"\x00position"
-"""Where the position is kept. What begins with 00 is ours; the keys of the engine begin with a tag of 01 or more."""
+"""The key of the position. Keys that start with 00 belong to the store; the engine's start with a tag of 01 or more."""
 _FIRST: Final = b"\x01"
 _CORRUPT: Final = "CORRUPT"
-"""A file that says that the store is beyond use."""
+"""The name of the file that marks a corrupt store."""
 _by_key: Final = itemgetter(0)
 _positions: Final = msgspec.json.Decoder(StorePosition)
 
@@ -53,18 +53,18 @@ class RocksOptions:
     """Tuned for point reads and short scans of small values, with many stores in one process."""
 
     cache_bytes: int = 128 << 20
-    """Blocks kept in memory, in all stores of the process together."""
+    """Block cache, shared by all stores of the process."""
     write_buffers_bytes: int = 64 << 20
-    """Changes not yet on disk, in all stores of the process together; past it, a store that writes flushes early."""
+    """Memtables of all stores of the process together; above it, a store that writes flushes early."""
     write_buffer_bytes: int = 8 << 20
-    """Changes not yet on disk in one store. Larger ones make each write slower: it searches them."""
+    """Memtable of one store. Larger memtables make each write slower, since it searches them."""
     block_bytes: int = 4 << 10
     bloom_bits: int = 10
-    """Per key; 10 spare 99 of 100 reads of a key that is not there."""
+    """Per key; 10 bits avoid 99 of 100 reads of a missing key."""
     max_open_files: int = 64
     """Per store, so that many stores stay below the usual limit of a process."""
     background_jobs: int = 2
-    """Threads that flush and compact, for all stores of the process together."""
+    """Threads that flush and compact, shared by all stores of the process."""
 
 
 _DEFAULTS: Final = RocksOptions()
@@ -72,11 +72,11 @@ _DEFAULTS: Final = RocksOptions()
 
 class RocksStore:
     def __init__(self, directory: Path, *, options: RocksOptions = _DEFAULTS, read_only: bool = False) -> None:
-        """read_only: for snapshots; several may look at one directory, and nothing in it changes."""
+        """read_only: for snapshots; several processes can open one directory, and nothing in it changes."""
         self._directory = directory
         self._options = options
         self._read_only = read_only
-        self._closing = Lock()  # a flush runs in another thread, and must end before the files are let go
+        self._closing = Lock()  # a flush runs in another thread, and must end before the files are closed
         self._closed = False
         self._cursors: WeakSet[_Cursor] = WeakSet()
         self._db = _open_read_only(directory, options) if read_only else _open(directory, options)
@@ -88,7 +88,7 @@ class RocksStore:
 
     @staticmethod
     def destroy(directory: Path) -> None:
-        """Remove a store that is not open, in whatever state it is."""
+        """Remove a store that is not open, damaged or not."""
         if directory.exists():
             shutil.rmtree(directory)
 
@@ -103,10 +103,10 @@ class RocksStore:
             raise _failure(error, self._directory) from error
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        if self._position is None:  # nothing was ever applied: a service that begins need not ask for each new key
+        if self._position is None:  # the store is empty: a new service needs no lookup per key
             return [None] * len(keys)
         try:
-            return self._db.get([*keys])  # type: ignore[return-value]  # its stub knows of single keys only
+            return self._db.get([*keys])  # type: ignore[return-value]  # the stub has single keys only
         except Exception as error:
             raise _failure(error, self._directory) from error
 
@@ -129,13 +129,13 @@ class RocksStore:
         return cursor.pairs()
 
     def approximate_entries(self) -> int:
-        """What was overwritten and is not compacted yet counts twice."""
+        """Overwritten entries count twice until they are compacted."""
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def apply(self, changes: Iterable[Change], position: StorePosition) -> None:
-        ordered = sorted(changes, key=_by_key)  # in order, the write itself takes half the time
+        ordered = sorted(changes, key=_by_key)  # a sorted write takes half the time
         if ordered and ordered[0][0] < _FIRST:
-            raise ValueError(f"{ordered[0][0]!r} is not the key of an entry: those begin with a byte of 01 or more")
+            raise ValueError(f"{ordered[0][0]!r} is not the key of an entry: these start with a byte of 01 or more")
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key, value in ordered:
@@ -155,8 +155,8 @@ class RocksStore:
             self._flush()
 
     def snapshot(self, directory: Path) -> None:
-        """Hard links to the files: they never change. What is in memory is flushed before, because a checkpoint that
-        finds something to flush holds every thread of Python up."""
+        """Hard links to the files, which never change. Flushes before: a RocksDB checkpoint that has to flush blocks
+        all Python threads."""
         directory.parent.mkdir(parents=True, exist_ok=True)
         with self._closing:
             self._flush()
@@ -173,7 +173,7 @@ class RocksStore:
             self._position = None
 
     def close(self) -> None:
-        """Let go of the files, even if the flush fails: what it would have written is in the changelog."""
+        """Closes the files even if the flush fails: its changes are in the changelog."""
         with self._closing:
             if self._closed:
                 return
@@ -191,10 +191,10 @@ class RocksStore:
             raise _failure(error, self._directory) from error
 
     def _release(self) -> None:
-        """Let go of the files. Open iterators would keep them open, and locked."""
+        """Close the files. Open iterators would keep them open, and locked."""
         for cursor in list(self._cursors):
             cursor.release()
-        with suppress(Exception):  # it flushes before it closes; what that could say, our own flush has said
+        with suppress(Exception):  # close flushes again; our own flush has raised its errors
             self._db.close()
 
     def _read_position(self) -> StorePosition | None:
@@ -209,10 +209,11 @@ class _Cursor:
     """An iterator of RocksDB, which is a snapshot, until the store closes."""
 
     def __init__(self, iterator: RdictIter, bounds: ReadOptions, directory: Path, *, down_to: bytes | None) -> None:
-        """`down_to`: it goes backwards, to this key. Not by a lower bound: rocksdict takes that for an upper one."""
+        """`down_to`: iterate in reverse down to this key. rocksdict treats a lower bound as an upper bound, so it
+        cannot be used for that."""
         self._iterator: RdictIter | None = iterator
         self._down_to = down_to
-        self._bounds = bounds  # held, because the iterator points into it: freed, its end would be any bytes
+        self._bounds = bounds  # keeps it alive: the iterator points into its memory
         self._directory = directory
 
     def release(self) -> None:
@@ -244,7 +245,7 @@ class _Cursor:
         return chunk
 
     def _finish(self, iterator: RdictIter) -> None:
-        """At a block that cannot be read, an iterator ends as it does at the end: only its status tells."""
+        """An iterator ends at an unreadable block as at the end of the data: only its status has the error."""
         try:
             iterator.status()
         except Exception as error:
@@ -260,16 +261,17 @@ def _open(directory: Path, options: RocksOptions) -> Rdict:
     if (directory / _CORRUPT).exists():
         raise StoreCorruptError(directory, (directory / _CORRUPT).read_text())
     if not (directory / "CURRENT").exists() and any(directory.glob("*.sst")):
-        raise StoreCorruptError(directory, "CURRENT is missing")  # RocksDB would begin an empty one
+        raise StoreCorruptError(directory, "CURRENT is missing")  # RocksDB would create an empty database
     directory.mkdir(parents=True, exist_ok=True)
     rocks = _rocksdb_options(options)
     try:
-        # Named twice: otherwise rocksdict opens what exists with the options it finds there, without cache and filters.
+        # Passed twice: otherwise rocksdict opens an existing database with its stored options, without cache and
+        # filters.
         db = Rdict(str(directory), rocks, {"default": rocks})
     except Exception as error:
         raise _translated(error, directory) from error
     unlogged = WriteOptions()
-    unlogged.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, whatever its stub says
+    unlogged.disable_wal = True  # type: ignore[method-assign, assignment]  # a property, unlike in the stub
     db.set_write_options(unlogged)
     return db
 
@@ -291,26 +293,25 @@ def _shared(cache_bytes: int, write_buffers_bytes: int) -> tuple[Cache, WriteBuf
 
 def _rocksdb_options(options: RocksOptions) -> Options:
     blocks, buffers = _shared(options.cache_bytes, options.write_buffers_bytes)
-    rocks = Options(raw_mode=True)  # otherwise rocksdict unpickles what it reads
+    rocks = Options(raw_mode=True)  # otherwise rocksdict unpickles values
     rocks.create_if_missing(True)
     rocks.set_block_based_table_factory(_table_options(options, blocks))
     rocks.set_compression_type(DBCompressionType.lz4())  # zstd halves the files, and doubles the time of a cold read
     rocks.set_level_compaction_dynamic_level_bytes(True)
     rocks.set_max_bytes_for_level_base(64 << 20)
     rocks.set_target_file_size_base(32 << 20)
-    # A small store is rewritten as a whole when its newest files are merged into it, and then uploaded as a whole with
-    # the next checkpoint. With 1 % of the keys changing between checkpoints, that is 27 % of the bytes at RocksDB's 4,
-    # and 10 % at 12.
+    # Compaction rewrites a small store as a whole, and the next checkpoint then uploads it as a whole. With 1 % of the
+    # keys changing between checkpoints, that is 27 % of the bytes at RocksDB's default of 4, and 10 % at 12.
     rocks.set_level_zero_file_num_compaction_trigger(12)
     rocks.set_max_background_jobs(options.background_jobs)
     rocks.set_write_buffer_manager(buffers)
     rocks.set_write_buffer_size(options.write_buffer_bytes)
     rocks.set_max_write_buffer_number(4)
-    # Most reads are of keys that did not change lately: a filter, 40 kB, spares them the search in the buffer.
+    # Most reads are of keys that have not changed recently: a filter of 40 kB avoids the search in the memtable.
     rocks.set_memtable_whole_key_filtering(True)
     rocks.set_memtable_prefix_bloom_ratio(0.005)
     rocks.set_allow_concurrent_memtable_write(False)  # there is one writer
-    # What is allocated for a store that holds next to nothing: the defaults, for 64 of them, are over the budget.
+    # Allocations of a nearly empty store: with the defaults, 64 stores would exceed the budget.
     rocks.set_arena_block_size(64 << 10)
     rocks.set_manifest_preallocation_size(64 << 10)
     rocks.set_max_open_files(options.max_open_files)
@@ -322,8 +323,8 @@ def _rocksdb_options(options: RocksOptions) -> Options:
 
 
 def _table_options(options: RocksOptions, blocks: Cache) -> BlockBasedOptions:
-    """Index and filters stay in memory as long as their file is open, outside of the cache: about two bytes a key. In
-    the cache a read would look up four blocks instead of one (measured: 6.7 µs against 3.8)."""
+    """Index and filter blocks stay in memory outside of the cache while their file is open: about two bytes per key. In
+    the cache, a read would look up four blocks instead of one (measured: 6.7 µs against 3.8)."""
     table = BlockBasedOptions()
     table.set_block_cache(blocks)
     table.set_block_size(options.block_bytes)
@@ -336,8 +337,8 @@ _NOT_THE_STORE: Final = ("/LOCK:", "Permission denied", "Too many open files", "
 
 
 def _failure(error: Exception, directory: Path) -> Exception:
-    """What an error of an open store means. Damage may lie where opening does not look: a store that has shown any is
-    marked, so that whoever opens it next, even after a crash, does not run into it again."""
+    """Translates an error of an open store. Opening does not detect all damage, so a corrupt store is marked: the next
+    open, even after a crash, fails at once and the store is rebuilt."""
     meaning = _translated(error, directory)
     if isinstance(meaning, StoreCorruptError):
         with suppress(OSError):
@@ -346,15 +347,15 @@ def _failure(error: Exception, directory: Path) -> Exception:
 
 
 def _translated(error: Exception, directory: Path) -> Exception:
-    """What RocksDB's error means for the engine: the place is unfit, or the store is and must be rebuilt.
+    """Translates RocksDB's error: the environment is at fault, or the store is corrupt and must be rebuilt.
 
-    In doubt it is the store: to rebuild one for nothing costs time, to serve a broken one costs data.
+    In doubt the store is corrupt: an unnecessary rebuild costs time, a damaged store costs data.
     """
     detail = str(error)
     if isinstance(error, DbClosedError):
         return StoreError(f"the store in {directory} is closed")
     if type(error) is not Exception:
-        raise error  # not RocksDB's: a key that is not bytes, for example
+        raise error  # not from RocksDB, for example a key that is not bytes
     if "No space left" in detail:
         return StorageFullError(directory, detail)
     if any(sign in detail for sign in _NOT_THE_STORE) and not detail.startswith("Corruption"):

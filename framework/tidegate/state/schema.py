@@ -1,7 +1,7 @@
-"""What is recorded of a state's type, so that a later version of the code can tell whether it still reads the values.
+"""State schemas: recorded with the state, so that a later version of the code can check whether it can read the values.
 
-A schema is derived from the declaration: its kind, its version, and the types of what is stored as JSON Schema, without
-what does not matter for reading (titles, descriptions, defaults). It is a format: it is in changelogs and savepoints.
+A schema is derived from the declaration: kind, version, and the stored types as JSON Schema, without parts that do not
+matter for decoding (titles, descriptions, defaults). It is a format in changelogs and savepoints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OMITTED: Final = ("title", "description", "default", "examples", "deprecated")
 
 
 class Migrating(Struct, frozen=True, kw_only=True):
-    """A migration that was begun: what is up to `cursor`, in the order of the store's keys, is of the new version."""
+    """A migration in progress: entries up to `cursor`, in the order of the store's keys, have the new version."""
 
     to: StateSchema
     cursor: bytes
@@ -31,13 +31,13 @@ class StateSchema(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str
     version: int = 1
     type: dict[str, Any]
-    """Of what is stored: a value, an entry's value, an item, an accumulator."""
+    """The stored type: of a value, an entry's value, an item, an accumulator."""
     key_type: dict[str, Any] | None = None
-    """Of a map's own keys."""
+    """The type of a map's keys."""
     ttl: bool = False
-    """Whether values begin with when they expire."""
+    """Whether stored values are prefixed with their time of expiry."""
     layout: int = 0
-    """How a map's own keys are written: see `map_keys`."""
+    """The encoding of a map's keys: see `map_keys`."""
     migrating: Migrating | None = None
 
 
@@ -65,7 +65,7 @@ def schema_of(declaration: StateDeclaration) -> StateSchema:
 
 
 def json_schema(type_: Any) -> dict[str, Any]:
-    """As JSON Schema; `{"type": "bytes"}` for bytes, which are stored as they are."""
+    """The JSON Schema of a type; `{"type": "bytes"}` for bytes, which are stored unchanged."""
     if type_ is bytes:
         return {"type": "bytes"}
     codec_for(type_)  # refuses what cannot be stored
@@ -80,7 +80,7 @@ def json_schema(type_: Any) -> dict[str, Any]:
 
 
 def _relevant(node: Any, *, names: bool = False) -> Any:
-    """Without what does not matter for reading. `names`: the keys are a user's own."""
+    """Removes parts that do not matter for decoding. `names`: the keys are names of fields, not of JSON Schema."""
     if isinstance(node, dict):
         return {
             key: _relevant(value, names=key in ("properties", "$defs") and not names)
@@ -91,7 +91,7 @@ def _relevant(node: Any, *, names: bool = False) -> Any:
 
 
 def _record(cls: Any) -> dict[str, Any]:
-    """A faust.Record. Anything else that msgspec does not know is pydantic's."""
+    """The schema of a faust.Record. Other types that msgspec does not know are left to pydantic."""
     options = getattr(cls, "_options", None)
     fields = getattr(options, "fields", None)
     if fields is None:

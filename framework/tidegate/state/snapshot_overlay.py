@@ -1,4 +1,4 @@
-"""Changes that came after the moment which a snapshot shows: kept apart from it, and read over it."""
+"""Changes applied after a snapshot's moment: kept apart from the data of the snapshot, and merged on reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ("SnapshotOverlay", "merged")
 
 
 class SnapshotOverlay(dict[bytes, "bytes | None"]):
-    """By key, the newer value; None: it was removed. Ranges are found in a list that is sorted when it is asked for."""
+    """By key, the newer value; None: it was removed. Ranges use a list of keys that is sorted on demand."""
 
     _ordered: list[bytes] | None = None
 
@@ -23,7 +23,7 @@ class SnapshotOverlay(dict[bytes, "bytes | None"]):
 def merged(
     older: Iterator[tuple[bytes, bytes]], newer: list[tuple[bytes, bytes | None]], *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Both in order; where both have a key, the newer value counts. `reverse`: `older` has the last key first."""
+    """Merges two ordered sequences; of equal keys the newer value is used. `reverse`: `older` is in reverse order."""
     changes = reversed(newer) if reverse else iter(newer)
     change = next(changes, None)
     for key, value in older:

@@ -1,13 +1,13 @@
-"""A store that keeps recent changes in memory and passes them on later, many at a time.
+"""A write-back buffer: keeps recent changes in memory, and writes them to the store below later, in batches.
 
-A key that changes with every commit is then written to the store below once in ten seconds, not five times a second:
-with 100 k busy keys that is a third of a microsecond per record. Nothing is risked, since a store is only a cache of
-its changelog: what is lost in a crash is replayed, and the engine flushes every ten seconds, too. For the same reason
-changes may be passed on in pieces. Halfway through, the store below holds some values that are newer than its position
-says, and a replay from there, which always goes to the changelog's end, writes them again.
+A key that changes with every commit is then written to the store below once in ten seconds instead of five times a
+second: with 100 k busy keys this saves a third of a microsecond per record. It is safe, since a store is only a cache
+of its changelog: changes lost in a crash are replayed, and the engine flushes every ten seconds. For the same reason, a
+batch may be written in pieces. In between, the store below has some values that are newer than its position; a replay
+from there, which always goes to the end of the changelog, writes them again.
 
-A snapshot must hold one commit's state, no more and no less. So `hold` lets everything up to now be passed on, and
-nothing after it, until the snapshot of the store below is taken.
+A snapshot must have the state of exactly one commit. So `hold` lets all changes up to now be written below, and none
+after them, until the snapshot of the store below is taken.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ __all__ = ("WriteBuffer",)
 
 _MISSING: Final = object()
 _REST_SECONDS: Final = 0.004
-"""Between two pieces that another thread passes on, each of about 2 ms."""
+"""Pause between two pieces that another thread writes, each of about 2 ms."""
 
 
 class Below(Store, Protocol):
-    """A store that can be snapshot while nothing is applied to it."""
+    """A store that can take a snapshot while nothing is applied to it."""
 
     def snapshot(self, directory: Path) -> None: ...
 
 
 class WriteBuffer:
     def __init__(self, below: Below, *, entries: int = 25_000, applies: int = 50, piece: int = 1_000) -> None:
-        """Passes on what it has after `entries` of them, or `applies` calls of `apply`, `piece` of them at a time."""
+        """Writes below after `entries` changes, or `applies` calls of `apply`, in pieces of `piece` changes."""
         self._below = below
         self._entries, self._applies, self._piece = entries, applies, piece
         self._fresh = SnapshotOverlay()
         self._behind: dict[bytes, bytes | None] = {}
-        """What is passed on next: there is something when the store is held while it passes on."""
+        """The batch after the one being written: not empty only if the store is held during a write."""
         self._behind_position: StorePosition | None = None
         self._passing: dict[bytes, bytes | None] = {}
-        """What the store below may not have yet. An entry is taken out after that has it: readers do not wait."""
+        """The batch being written. An entry is removed after the store below has it, so readers need not wait."""
         self._passing_position: StorePosition | None = None
         self._due = 0
-        """How many are to be passed on before the next `apply`."""
+        """Changes to write before the next `apply`."""
         self._position = below.position
         self._applied = 0
         self._held = False
@@ -61,24 +61,24 @@ class WriteBuffer:
 
     @property
     def has_passed_on(self) -> bool:
-        """Whether the store below holds anything: else what is not here is nowhere."""
+        """Whether the store below has any entry; if not, a key that is not buffered does not exist."""
         return self._below.position is not None
 
     def get(self, key: bytes) -> bytes | None:
-        for newer in (self._fresh, self._behind, self._passing):  # as entries move: none is missed
+        for newer in (self._fresh, self._behind, self._passing):  # in the order in which entries move, to miss none
             if newer and (value := newer.get(key, _MISSING)) is not _MISSING:
                 return value  # type: ignore[return-value]
         return self._below.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        fresh, behind, passing = self._fresh, self._behind, self._passing  # as entries move: none is missed
+        fresh, behind, passing = self._fresh, self._behind, self._passing  # in the order in which entries move
         found: dict[bytes, bytes | None] = {}
         for newer in (passing, behind, fresh):
             if not newer.keys().isdisjoint(keys):
                 known = ((key, newer.get(key, _MISSING)) for key in keys)
                 found.update((key, value) for key, value in known if value is not _MISSING)  # type: ignore[misc]
         if not found:
-            return self._below.get_many(keys)  # as a rule: who asks has kept what changed lately
+            return self._below.get_many(keys)  # the usual case: callers cache recently changed keys
         below = [key for key in keys if key not in found]
         found.update(zip(below, self._below.get_many(below), strict=True) if below else ())
         return [found[key] for key in keys]
@@ -103,10 +103,10 @@ class WriteBuffer:
             self._position = position
             self._applied += 1
             if self._held:
-                return  # another thread passes on what came before
+                return  # another thread writes the earlier changes
             if not self._passing and (self._applied >= self._applies or len(self._fresh) >= self._entries):
                 self._begin()
-            if self._passing:  # the more has come meanwhile, the more: this must not fall behind
+            if self._passing:  # proportional to the new changes, so that writing does not fall behind
                 self._due = max(self._piece, len(self._fresh) // 4)
 
     def pass_on(self) -> bool:
@@ -143,23 +143,23 @@ class WriteBuffer:
 
     @property
     def _start(self) -> StorePosition | None:
-        """Where a replay must begin as long as the store below has no position of its own: at the changelog's start."""
+        """The position while the store below has none: a replay starts at the start of the changelog."""
         known = self._passing_position
         return None if known is None else known._replace(offset=0)
 
     def flush(self) -> None:
-        """In pieces, so that the thread of the handlers never waits long for its turn."""
-        for _ in ("what is being passed on", "what came after it"):
+        """In pieces, so that the thread of the handlers never waits long for the lock."""
+        for _ in ("the batch being written", "the changes after it"):
             with self._lock:
                 if not self._passing and not self._held:
                     self._begin()
-            self._pass_on_by_and_by()
+            self._pass_on_with_pauses()
         self._below.flush()
         self._flushed()
 
-    def _pass_on_by_and_by(self) -> None:
-        """A thread that goes on and on would have Python's lock for 5 ms out of each 6: the event loop waits for it
-        whenever it has looked at its sockets."""
+    def _pass_on_with_pauses(self) -> None:
+        """Without pauses, the thread would hold the GIL for 5 of every 6 ms: the event loop waits for it after each
+        poll of its sockets."""
         while self._passing:
             with self._lock:
                 if self._passing:
@@ -179,7 +179,7 @@ class WriteBuffer:
         try:
             if not self._held:
                 self.hold()
-            self._pass_on_by_and_by()
+            self._pass_on_with_pauses()
             self._below.snapshot(directory)
             self._flushed()
         finally:

@@ -1,1 +1,1 @@
-"""Clocks, where a record's time comes from, watermarks, and how a task combines them."""
+"""Clocks, time sources of records, watermark strategies, and the combined watermark of a task."""

@@ -1,4 +1,4 @@
-"""What time it is: the system's clock, and one that tests move by hand."""
+"""Clocks: the system's, and a manual one for tests; instants and durations."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = (
 )
 
 MIN_TIME: Final = -(1 << 62)
-"""Before all time: the watermark of a task that knows nothing yet."""
+"""The initial watermark of a task."""
 MAX_TIME: Final = 1 << 62
-"""After all time: the watermark at the end of a bounded run."""
+"""The end of time: the watermark at the end of a bounded run."""
 
 Instant = int | datetime
 """A point in time: milliseconds since 1970, or an aware datetime."""
@@ -35,8 +35,8 @@ Duration = float | timedelta
 
 
 MARCH_1973: Final = 100_000_000_000
-"""In milliseconds. A thousandth of it is the same day in seconds: a number between the two is before that day as
-milliseconds, and after it as seconds."""
+"""In milliseconds. A number between this and a thousandth of it is before March 1973 as milliseconds, and after it as
+seconds."""
 _NEAR: Final = 10 * 365 * 86_400_000
 """Ten years."""
 _SECONDS: Final = (
@@ -46,35 +46,35 @@ _SECONDS: Final = (
 
 
 def to_instant(when: Instant, *, now: int | None = None) -> int:
-    """In milliseconds. `now`: about when it is, where that is known, so that whole seconds can be told from times."""
+    """To milliseconds since 1970. `now`: the current time, if known, to detect times in whole seconds."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise UsageError(f"{when!r} has no time zone; use an aware datetime, or milliseconds since 1970")
         return round(when.timestamp() * 1000)
-    # Arithmetic makes floats of milliseconds too, but not of these years: time.time() does.
+    # Arithmetic with milliseconds may give a float, but not one before 1973: that is a time.time().
     if isinstance(when, float) and MARCH_1973 // 1000 <= when < MARCH_1973:
         raise UsageError(_SECONDS.format(when))
     instant = int(when) if not isinstance(when, float) or isfinite(when) else MAX_TIME + 1
     if not MIN_TIME <= instant <= MAX_TIME:
-        raise UsageError(f"{when} is beyond all time; times are milliseconds since 1970")
+        raise UsageError(f"{when} is out of range; times are milliseconds since 1970")
     if now is not None and means_seconds(instant, now):
         raise UsageError(_SECONDS.format(when))
     return instant
 
 
 def means_seconds(instant: int, now: int) -> bool:
-    """Whether a number that is given as a time must be one in seconds: as such it is near `now`, while as milliseconds
-    it is in the first weeks of 1970. Where `now` itself is before 1973, as in tests whose time begins at 0, none is."""
+    """Whether a time is probably in seconds: as seconds it is near `now`, as milliseconds in the first weeks of 1970.
+    Never if `now` itself is before 1973, as in tests whose time starts at 0."""
     return instant < MARCH_1973 <= now and abs(instant * 1000 - now) < _NEAR
 
 
 def to_duration(span: Duration) -> int:
-    """In milliseconds."""
+    """To milliseconds."""
     if isinstance(span, timedelta):
         return round(span.total_seconds() * 1000)
     given: object = span
     if not isinstance(given, int | float) or not isfinite(given):
-        raise UsageError(f"a span of time is seconds or a timedelta, not {given!r}")
+        raise UsageError(f"a duration is a number of seconds or a timedelta, not {given!r}")
     return round(span * 1000)
 
 
@@ -83,7 +83,7 @@ class Clock(Protocol):
         """Wall-clock time in ms since 1970; it may jump."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for intervals."""
+        """Seconds that never go back, for intervals."""
 
 
 class SystemClock:
@@ -95,7 +95,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stands still until it is moved."""
+    """Advances only when a test moves it."""
 
     def __init__(self, now: Instant = 1_700_000_000_000) -> None:
         self._now = to_instant(now)

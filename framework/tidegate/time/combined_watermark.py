@@ -1,8 +1,8 @@
-"""A task's own time: the minimum over its channels.
+"""The watermark of a task: the minimum over its channels.
 
-A channel is an input partition that is written from outside, or, between services of one app, a sending task. What
-senders know reaches a task through their *progress records*: a watermark, and how far in each partition it speaks for.
-It counts once the task has handled everything up to there.
+A channel is an input partition that is written from outside or, between services of one app, a sending task. Senders
+publish their watermarks in *progress records*, with the position in each output partition up to which the watermark is
+valid. It counts once the task has processed all records up to these positions.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ("CombinedWatermark", "OutsideChannel", "Progress", "SenderChannel")
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a task tells those downstream."""
+    """The progress of a sending task, for its downstream tasks."""
 
     sender: str
     watermark: int
     idle: bool
     sent: Mapping[TopicPartition, int]
-    """Per output partition, the position after the last record that this watermark speaks for."""
+    """By output partition, the position up to which the watermark is valid."""
 
 
 @dataclass(kw_only=True)
 class OutsideChannel:
-    """An input partition that others write."""
+    """An input partition that is written from outside."""
 
     bound: int | None
     generator: WatermarkGenerator
@@ -41,10 +41,10 @@ class OutsideChannel:
     watermark: int = MIN_TIME
     idle: bool = False
     active_at: float | None = None
-    """When the last record came, in seconds that no clock's being set changes; None: not looked at yet."""
+    """The monotonic time of the last record; None: not checked yet."""
 
     def silent(self, monotonic: float) -> bool:
-        """Nothing came for the idle time."""
+        """No record arrived for the idle timeout."""
         if self.active_at is None:
             self.active_at = monotonic
         return self.idle_ms is not None and 1000 * (monotonic - self.active_at) >= self.idle_ms
@@ -52,7 +52,7 @@ class OutsideChannel:
 
 @dataclass(kw_only=True)
 class SenderChannel:
-    """A task of this app whose output this task reads."""
+    """An upstream task of this app."""
 
     sender: str
     watermark: int = MIN_TIME
@@ -60,7 +60,7 @@ class SenderChannel:
     waiting: deque[Progress] = field(default_factory=deque)
 
     def apply(self, reached: Callable[[TopicPartition], int | None]) -> bool:
-        """Take in the progress whose records are all handled. True: something changed."""
+        """Apply the progress whose records are all processed. True: the channel has changed."""
         changed = False
         while self.waiting:
             head = self.waiting[0]
@@ -79,30 +79,30 @@ class CombinedWatermark:
         self.outside, self.senders = outside, senders
         self.watermark = MIN_TIME
         self.end = MIN_TIME
-        """What a task without channels goes by: MAX_TIME when a bounded run is over."""
+        """The watermark of a task without channels: MAX_TIME at the end of a bounded run."""
         self._channels: list[OutsideChannel | SenderChannel] = [*outside.values(), *senders.values()]
         self._passing: Sequence[int] = ()
         self._counted = 0
-        """How many of those that pass are in the watermark."""
+        """How many of the followed records the watermark includes."""
 
-    # -- records that pass straight through --------------------------------------------------------------------------
+    # -- following the only channel ----------------------------------------------------------------------------------
     def follow(self, channel: OutsideChannel, timestamps: Sequence[int], rest: Iterator[Any], bound: int) -> int:
-        """Records of the only channel are about to pass, as `rest` is used up. Until `halt` they move the watermark
-        only if somebody looks at it: to move it with each of them would take a twentieth of the throughput. Returns
-        what they will move it to; if a timer must fire before, `halt`."""
+        """Follow records of the only channel while the iterator `rest` is consumed. Until `halt`, the watermark is
+        computed from them only when it is read: updating it per record would cost a twentieth of the throughput.
+        Returns the watermark after all of them; if a timer is due before, the caller must `halt`."""
         self._channel, self._passing, self._rest, self._bound = channel, timestamps, rest, bound
         self._counted, self._top = 0, max(timestamps) - bound
         return self._top
 
     def halt(self, *, done: bool = False) -> None:
-        """From here on the watermark is moved by others. `done`: the record that passed last is handled."""
+        """Stop following: from here on the watermark is updated explicitly. `done`: the last record is processed."""
         if self._passing:
             self._count(len(self._passing) - length_hint(self._rest) - (not done))
             self._passing = ()
 
     @property
     def current(self) -> int:
-        """The watermark as the record that is being handled finds it."""
+        """The watermark that the current record sees."""
         if self._passing:
             self._count(len(self._passing) - length_hint(self._rest) - 1)
         return self.watermark
@@ -116,42 +116,42 @@ class CombinedWatermark:
         if mark > self._channel.watermark:
             self._channel.watermark = self.watermark = mark
 
-    # -- what it goes by ---------------------------------------------------------------------------------------------
+    # -- channels ----------------------------------------------------------------------------------------------------
     @property
     def idle(self) -> bool:
         return bool(self._channels) and all(channel.idle for channel in self._channels)
 
     @property
     def age(self) -> int:
-        """Event time as far as state grows old by it: the end of a bounded run is no time."""
+        """The event time for time to live: the end of a bounded run does not expire state."""
         watermark = self.current
         return watermark if watermark < MAX_TIME else MIN_TIME
 
     @property
     def timeless(self) -> bool:
-        """It has no channels: its input is only what comes back to it."""
+        """The task has no channels: it reads only feedback edges."""
         return not self._channels
 
     @property
     def single(self) -> OutsideChannel | None:
-        """The only channel, if it is an outside one: the hot loop then needs no minimum."""
+        """The only channel, if it is an outside channel: the hot loop then needs no minimum."""
         return next(iter(self.outside.values())) if len(self._channels) == 1 and self.outside else None
 
     def lowest(self) -> int:
-        """What the watermark may be raised to: the minimum over the channels that are not idle.
+        """The watermark that the channels allow: the minimum over the channels that are not idle.
 
-        If all are idle, none holds the others back, and the highest counts: else a sender that tells its last watermark
-        and its idleness at once would be heard by nobody, and time would depend on who fell silent first."""
+        If all are idle, it is the maximum: otherwise the last watermark of a sender that becomes idle at the same time
+        would have no effect, and the result would depend on the order in which channels become idle."""
         if not self._channels:
             return self.end
         active = [channel.watermark for channel in self._channels if not channel.idle]
         return min(active) if active else max(channel.watermark for channel in self._channels)
 
     def advance(self, source: TopicPartition, watermark: int) -> None:
-        """Nothing up to this time will come any more from this partition."""
+        """Raise the watermark of a partition."""
         channel = self.outside[source]
         channel.watermark, channel.idle = max(channel.watermark, watermark), False
 
     def finish(self, source: TopicPartition) -> None:
-        """Nothing more will come from this partition."""
+        """The partition has ended."""
         self.advance(source, MAX_TIME)

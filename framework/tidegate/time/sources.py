@@ -1,4 +1,4 @@
-"""Where a record's time comes from. Chosen per app or per topic; handlers never know."""
+"""Time sources: where a record's timestamp comes from. Chosen per app or per topic, without changes to handlers."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ __all__ = ("BrokerTime", "EventTime", "Extract", "IngestionTime", "ProcessingTim
 logger = logging.getLogger(__name__)
 
 Extract = Callable[[Any, int], int]
-"""From the decoded value, and the record's own timestamp, to a timestamp in ms. A tombstone, whose value is None, has
-no time in its value: it keeps the record's own."""
+"""From the decoded value and the record's own timestamp to a timestamp in ms. A tombstone has the value None, so it
+keeps the record's own timestamp."""
 
 
 class TimeSource:
     """The time of a record. Use EventTime, BrokerTime, IngestionTime or ProcessingTime."""
 
     append_time = False
-    """Whether the log must stamp the topic's records itself."""
+    """Whether the log sets the timestamps of the topic's records."""
 
     def extractor(self, clock: Clock, *, outside: bool) -> Extract | None:
-        """How a task gets at the time; None: the record's own timestamp. `outside`: sent by nobody of this app."""
+        """The function that a task calls for each record; None: the record's own timestamp. `outside`: the topic is
+        not written by this app's services."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class EventTime(TimeSource):
-    """When it happened, as the event itself says: a field, a function of the value, or (without either) the
-    timestamp that its sender gave the record."""
+    """The time of the event: a field, or a function of the value; without either, the timestamp that the producer gave
+    the record."""
 
     of: str | Callable[[Any], Any] | None = None
 
@@ -40,8 +41,8 @@ class EventTime(TimeSource):
         of = self.of
         if of is None:
             return None
-        doubtful = _Doubt(clock, f"the field {of!r}" if isinstance(of, str) else "a topic's function").instant
-        # The usual case is written out: this is done for every record.
+        convert = _Converter(clock, f"the field {of!r}" if isinstance(of, str) else "a topic's function").instant
+        # The common case is inlined: this runs for every record.
         if isinstance(of, str):
             name = of
 
@@ -49,7 +50,7 @@ class EventTime(TimeSource):
                 if value is None:
                     return timestamp
                 when = value[name] if isinstance(value, dict) else getattr(value, name)
-                return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
+                return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else convert(when)
         else:
             function = of
 
@@ -57,22 +58,22 @@ class EventTime(TimeSource):
                 if value is None:
                     return timestamp
                 when = function(value)
-                return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else doubtful(when)
+                return when if type(when) is int and MARCH_1973 <= when <= MAX_TIME else convert(when)
 
         return read
 
 
-class _Doubt:
-    """Says once that event times seem to be in seconds. They are taken as they are: the times of an invented history
-    that begins at 0 may pass there too."""
+class _Converter:
+    """Converts uncommon event times, and warns once if they seem to be in seconds. They are used unchanged: times of
+    synthetic data may start at 0."""
 
     def __init__(self, clock: Clock, source: str) -> None:
-        self._clock, self._source, self._said = clock, source, False
+        self._clock, self._source, self._warned = clock, source, False
 
     def instant(self, when: Instant) -> int:
         instant = to_instant(when)
-        if instant < MARCH_1973 and not self._said and means_seconds(instant, self._clock.now()):
-            self._said = True
+        if instant < MARCH_1973 and not self._warned and means_seconds(instant, self._clock.now()):
+            self._warned = True
             logger.warning(
                 "%s gives the event time %d, in January 1970. If these are seconds, multiply them: event times are "
                 "milliseconds since 1970.",
@@ -84,7 +85,7 @@ class _Doubt:
 
 @dataclass(frozen=True)
 class BrokerTime(TimeSource):
-    """When the log appended it: the topic is created so that the log stamps its records."""
+    """The time at which the log appended the record: the topic is created with log append time."""
 
     append_time = True
 
@@ -94,7 +95,7 @@ class BrokerTime(TimeSource):
 
 @dataclass(frozen=True)
 class IngestionTime(TimeSource):
-    """When this app first read it. What its services send on keeps that time."""
+    """The time at which this app first read the record. Records that its services emit keep that time."""
 
     def extractor(self, clock: Clock, *, outside: bool) -> Extract | None:
         return (lambda value, timestamp: clock.now()) if outside else None
@@ -102,7 +103,7 @@ class IngestionTime(TimeSource):
 
 @dataclass(frozen=True)
 class ProcessingTime(TimeSource):
-    """When it is handled, at each service anew."""
+    """The time at which a service processes the record, separately at each service."""
 
     def extractor(self, clock: Clock, *, outside: bool) -> Extract | None:
         return lambda value, timestamp: clock.now()

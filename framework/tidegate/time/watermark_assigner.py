@@ -1,14 +1,14 @@
-"""Assigns timestamps and watermarks: from a record of one input partition to its time, and to its channel's watermark.
+"""Assigns timestamps and watermarks to the records of one input partition.
 
-A record gets its timestamp from the topic's source of time. If the partition is written from outside, the record also
-moves the watermark of the partition's channel, by the topic's strategy:
+The timestamp comes from the topic's time source. If the partition is written from outside, the record also advances the
+watermark of the partition's channel, by the topic's strategy:
 
-- With a *bound*, the watermark is the highest timestamp less that bound.
-- Else a generator of the strategy is asked for each record, before its handler runs (it may fail, as may the source of
-  time: the record is then unreadable). The channel moves after the handler.
+- With a *bound*, the watermark is the highest timestamp minus the bound.
+- Without, the strategy's generator is called for each record, before its handler runs (if it or the time source fails,
+  the record counts as unreadable). The channel advances after the handler.
 
-Where a partition is the only channel of its task, has a bound, and its records carry their time, the watermark is
-*followed* instead of assigned: `CombinedWatermark.follow` derives it from the timestamps when it is read.
+If a partition is the only channel of its task, has a bound, and its records carry their timestamps, the watermark is
+*followed* instead: `CombinedWatermark.follow` computes it from the timestamps when it is read.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class WatermarkAssigner:
     def __init__(
         self, source: TimeSource, channel: OutsideChannel | None, clock: Clock, combined: CombinedWatermark
     ) -> None:
-        """`channel`: None if another task of this run writes the partition, and says how far its time has come."""
+        """`channel`: None if tasks of this run write the partition and publish their watermarks."""
         self.channel, self._clock, self._combined = channel, clock, combined
         self.extract = source.extractor(clock, outside=channel is not None)
-        """From a value to its timestamp; None: the record's own is its time."""
+        """From a value to its timestamp; None: the record's own timestamp is used."""
         bound = None if channel is None else channel.bound
         self.lead = None if bound is None else bound + 1
-        """How far the watermark stays behind the highest timestamp; None: it is not known by a bound."""
+        """The distance from the highest timestamp to the watermark; None: the strategy has no bound."""
         self.generator = None if channel is None or bound is not None else channel.generator
         self._may_follow = channel is not None and combined.single is channel and bound is not None
         self._may_follow = self._may_follow and self.extract is None
 
     def received(self) -> None:
-        """Records have come: the channel is not idle."""
+        """Records have arrived: the channel is not idle."""
         if self.channel is not None:
             self.channel.active_at, self.channel.idle = self._clock.monotonic(), False
 
@@ -56,15 +56,16 @@ class WatermarkAssigner:
         return MIN_TIME if self.generator is None else int(self.generator.observe(timestamp, value))
 
     def raises(self, watermark: int) -> bool:
-        """A record is handled, or set aside. Whether it moves its channel: the task's watermark may move, too."""
+        """Advance the channel after a record was processed or skipped. True: it has advanced, so the task's watermark
+        may advance, too."""
         if self.channel is None or watermark <= self.channel.watermark:
             return False
         self.channel.watermark = watermark
         return True
 
     def follow(self, timestamps: Sequence[int], rest: Iterator[Any]) -> int | None:
-        """Follow the records of which `rest` are not taken up. Returns what they will move the watermark to; None:
-        each of them must be assigned."""
+        """Follow records; `rest` iterates over those that are not processed yet. Returns the watermark after all of
+        them; None: each must be assigned."""
         if not self._may_follow or self.channel is None or self.lead is None:
             return None
         return self._combined.follow(self.channel, timestamps, rest, self.lead)

@@ -1,6 +1,7 @@
-"""Watermarks: how sure a channel is that no earlier record will come.
+"""Watermark strategies and generators.
 
-A watermark w says: no record with a timestamp of w or less is expected any more. One that comes all the same is late.
+A watermark w of a channel means: no record with a timestamp of w or less is expected any more. A record that arrives
+with such a timestamp is late.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ("BoundedOutOfOrderness", "Monotonic", "Punctuated", "WatermarkGenerat
 
 
 class WatermarkGenerator(ABC):
-    """Follows one channel. Made anew for each input partition."""
+    """Computes the watermark of one input partition."""
 
     @abstractmethod
     def observe(self, timestamp: int, value: Any) -> int:
@@ -27,22 +28,22 @@ class WatermarkGenerator(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class WatermarkStrategy(ABC):
-    """Makes generators. Derive from it for a strategy of your own."""
+    """Creates generators. Derive from it for your own strategy."""
 
     idle_after: Duration | None = timedelta(minutes=1)
-    """A partition without records for so long, when everything in it is read, no longer holds time back; None:
-    never."""
+    """A partition that is read to its end, and has no new records for this time, is idle: it no longer holds back the
+    watermark. None: never."""
 
     def __post_init__(self) -> None:
         if self.idle_after is not None and to_duration(self.idle_after) < 0:
-            raise DefinitionError(f"idle_after is at least 0, or None for never, not {self.idle_after}")
+            raise DefinitionError(f"idle_after must be at least 0, or None for never, not {self.idle_after}")
 
     @abstractmethod
     def generator(self) -> WatermarkGenerator: ...
 
     @property
     def bound(self) -> int | None:
-        """In ms, when the watermark is simply the highest timestamp less a bound: the hot loop then asks nobody."""
+        """In ms, if the watermark is the highest timestamp minus a bound: the hot loop then needs no generator."""
         return None
 
 
@@ -57,14 +58,17 @@ class _Bounded(WatermarkGenerator):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedOutOfOrderness(WatermarkStrategy):
-    """Records come out of order by at most `by` (seconds or a timedelta)."""
+    """Records are out of order by at most `by` (seconds or a timedelta)."""
 
     by: Duration = 5.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if to_duration(self.by) < 0:
-            raise DefinitionError(f"BoundedOutOfOrderness(by=...) is at least 0, not {self.by}: time cannot run ahead")
+            raise DefinitionError(
+                f"BoundedOutOfOrderness(by=...) must be at least 0, not {self.by}: a watermark cannot be ahead of the "
+                f"records"
+            )
 
     def generator(self) -> WatermarkGenerator:
         return _Bounded(to_duration(self.by))
@@ -76,7 +80,7 @@ class BoundedOutOfOrderness(WatermarkStrategy):
 
 @dataclass(frozen=True, kw_only=True)
 class Monotonic(WatermarkStrategy):
-    """Records come in order within a partition."""
+    """Records are in order within a partition."""
 
     def generator(self) -> WatermarkGenerator:
         return _Bounded(0)
@@ -99,7 +103,7 @@ class _Punctuated(WatermarkGenerator):
 
 @dataclass(frozen=True, kw_only=True)
 class Punctuated(WatermarkStrategy):
-    """Some records say how far time has come: `mark(value, timestamp)` returns a watermark, or None."""
+    """Some records carry a watermark: `mark(value, timestamp)` returns it, or None."""
 
     mark: Callable[[Any, int], int | None]
 

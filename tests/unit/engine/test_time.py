@@ -741,7 +741,7 @@ def test_a_bound_below_zero_which_would_make_all_records_late_is_refused() -> No
 
 @pytest.mark.parametrize("strategy", [BoundedOutOfOrderness, Monotonic])
 def test_a_partition_cannot_be_idle_before_it_is_silent(strategy: Any) -> None:
-    with pytest.raises(DefinitionError, match="idle_after is at least 0"):
+    with pytest.raises(DefinitionError, match="idle_after must be at least 0"):
         strategy(idle_after=-1)
 
 

@@ -1,4 +1,4 @@
-"""From declared services to tasks: re-keying, internal topics, who reads whose output."""
+"""Plans the tasks of an app from its declared services: shuffles, internal topics, edges between services."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from tidegate.time.sources import BrokerTime
 __all__ = ("Plan", "TaskPlan", "dead_letter_topic", "mailbox_topic", "reply_topic", "with_mailbox")
 
 _REPLIES_MS: Final = 3_600_000
-"""How long replies are kept. Nobody waits for one so long; it is for whoever looks for what was answered."""
+"""Retention of replies: longer than any timeout of an ask, so that replies can be inspected."""
 
 _OF_A_RUN: Final = re.compile(r"run-\d+\.")
-"""How the names of another run's topics go on after the app's."""
+"""What follows the app's name in the topics of a restored run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """One task, and its surroundings."""
+    """One task, with its topics and its neighbours in the graph."""
 
     definition: ServiceDefinition
     number: int
     run: Run
     transactional_id: str
-    """Of its commits: who opens a writer of this name fences the task's former owner."""
+    """Of its commits: a writer with this id fences the task's former owner."""
     changelog: TopicPartition
     control: TopicPartition
     dead_letters: TopicDefinition | None
     outside: frozenset[str]
     """Input topics that no service of this app writes."""
     senders: tuple[str, ...]
-    """The tasks upstream whose progress counts here."""
+    """The upstream tasks whose watermarks count here."""
     has_readers: bool
-    """Whether services downstream wait for this task's progress."""
+    """Whether downstream services depend on this task's watermark."""
     mailboxes: Mapping[str, ServiceDefinition]
     """The services of the app that take messages."""
     replies: TopicDefinition | None
-    """Where those who ask read what is replied; None: nobody takes messages."""
+    """The topic of replies to asks; None: no service takes messages."""
     has_outputs: bool
-    """Whether services read what it sends, be it on a way that carries no time."""
+    """Whether services read what it sends, including messages, which carry no watermark."""
 
     @property
     def id(self) -> str:
@@ -72,7 +72,7 @@ def dead_letter_topic(app: str, service: ServiceDefinition) -> TopicDefinition |
     policy = service.errors.then if isinstance(service.errors, Retry) else service.errors
     if not isinstance(policy, DeadLetter):
         return None
-    # One partition: they are few, and the shuffles before a service share the topic with it.
+    # One partition: dead letters are few, and a service shares the topic with its shuffles.
     return TopicDefinition(
         name=f"{app}.{service.part_of or service.name}.dead-letters", codec=codec_for(bytes), partitions=1
     )
@@ -83,8 +83,7 @@ def mailbox_topic(app: str, service: str) -> str:
 
 
 def with_mailbox(app: str, service: ServiceDefinition) -> ServiceDefinition:
-    """The service with its mailbox among the inputs, and what it remembers of messages among the states. One that takes
-    no messages stays as it is."""
+    """Adds the mailbox to the inputs, and the idempotency keys to the states, of a service that takes messages."""
     if not service.inputs and not service.messages:
         raise DefinitionError(f"service {service.name!r} handles nothing: write @{service.name}.on(MessageType)")
     if not service.messages:
@@ -115,7 +114,7 @@ def reply_topic(app: str) -> TopicDefinition:
 
 
 class Plan:
-    """All services of an app, checked, and divided into tasks."""
+    """The validated services of an app, with their shuffles and tasks."""
 
     def __init__(
         self,
@@ -129,20 +128,20 @@ class Plan:
         parallelism: Mapping[str, int | None] | None = None,
         others: Iterable[ServiceDefinition] = (),
     ) -> None:
-        """`existing`: what the log has; a topic that does not say how many partitions it wants takes what is there.
-        `parallelism`: of a run that is about to begin, by service; see `ShufflePlan`. `others`: services that are told
-        things, but do not run."""
+        """`existing`: the topics of the log; a topic without a declared partition count takes that of the log.
+        `parallelism`: by service, for a run that is being restored; see `ShufflePlan`. `others`: services that receive
+        messages from this app, but do not run in it."""
         self.app, self.run, self._settings, self._existing = app, run, settings, existing
         services = tuple(services)
-        self._undecided = [service.name for service in services if _leaves_open(service)]
+        self._sized_by_settings = [service.name for service in services if _is_sized_by_settings(service)]
         self.given = [self._with_topics(declared) for declared in services]
         """The services before any shuffle, with their topics as they are on the log."""
-        self._shuffling = ShufflePlan(app, run, existing, parallelism)
+        self._shuffles = ShufflePlan(app, run, existing, parallelism)
         self.services: Mapping[str, ServiceDefinition] = {
-            service.name: service for declared in self.given for service in self._shuffling.apply(declared)
+            service.name: service for declared in self.given for service in self._shuffles.apply(declared)
         }
-        told = {service.name: service for service in (*map(self._with_topics, others), *self.given)}
-        self.mailboxes = {name: service for name, service in told.items() if service.mailbox is not None}
+        receivers = {service.name: service for service in (*map(self._with_topics, others), *self.given)}
+        self.mailboxes = {name: service for name, service in receivers.items() if service.mailbox is not None}
         """The services that take messages, before any shuffle."""
         self.replies = self._complete(reply_topic(app)) if self.mailboxes else None
         self.declared = {topic.name: self._complete(topic) for topic in topics}
@@ -153,22 +152,22 @@ class Plan:
         self._feedback = set(_back_edges(self._edges))
 
     def _complete(self, topic: TopicDefinition) -> TopicDefinition:
-        """With everything filled in that the declaration leaves to the settings or to the log."""
+        """Fills in partitions and retention that the declaration leaves to the settings or to the log."""
         known = self._existing.get(topic.name)
         partitions = topic.partitions or (known.partitions if known is not None else self._settings.partitions)
         retention = topic.retention_ms
         if retention is None and not topic.compact and self._settings.retention_hours > 0:
             retention = round(self._settings.retention_hours * 3_600_000)
-        return replace(topic, partitions=partitions, retention_ms=retention or None)  # 0: for ever
+        return replace(topic, partitions=partitions, retention_ms=retention or None)  # 0: without limit
 
     def _with_topics(self, service: ServiceDefinition) -> ServiceDefinition:
-        posted = with_mailbox(self.app, service.reading(self._complete)).reading(self._complete)
-        return replace(posted, outputs={name: self._complete(topic) for name, topic in service.outputs.items()})
+        complete = with_mailbox(self.app, service.reading(self._complete)).reading(self._complete)
+        return replace(complete, outputs={name: self._complete(topic) for name, topic in service.outputs.items()})
 
     def check_placement(self) -> None:
-        """PlacementError: the code wants keys placed otherwise than this run has placed them."""
+        """PlacementError: the code declares another partitioning of state than this run has."""
         for service in self.given:
-            self._shuffling.check(service)
+            self._shuffles.check(service)
 
     def _check(self, service: ServiceDefinition) -> None:
         for spec in service.inputs:
@@ -179,11 +178,11 @@ class Plan:
             described = ", ".join(f"{name} has {count}" for name, count in counts.items())
             raise DefinitionError(
                 f"service {service.name!r} reads topics that are not co-partitioned: {described}. "
-                f"Give them the same number of partitions, or the service key_by=... to place the records anew."
+                f"Give them the same number of partitions, or give the service key_by=... to repartition the records."
             )
 
     def _find_edges(self) -> dict[str, list[str]]:
-        """From each service to those that read what it emits. Messages carry no time, so they make no edges."""
+        """By service, the services that read its outputs. Messages carry no watermark, so they are not edges."""
         return {
             sender.name: [
                 reader.name
@@ -228,15 +227,15 @@ class Plan:
     # -- topics ------------------------------------------------------------------------------------------------------
     @cached_property
     def topics(self) -> Mapping[str, TopicDefinition]:
-        """Topics with data: declared, read, written, internal, dead letters."""
+        """All data topics: declared, inputs, outputs, internal, dead letters, mailboxes, replies."""
         found = dict(self.declared)
-        posts = (*(service.mailbox for service in self.mailboxes.values()), self.replies)
-        found |= {topic.name: topic for topic in posts if topic is not None}
+        messaging = (*(service.mailbox for service in self.mailboxes.values()), self.replies)
+        found |= {topic.name: topic for topic in messaging if topic is not None}
         for service in self.services.values():
             letters = dead_letter_topic(self.app, service)
             for topic in (*service.topics, *service.outputs.values(), *((letters,) if letters else ())):
                 known = found.setdefault(topic.name, topic)
-                if known.codec.type is Any:  # then the type is the one that a handler's annotation names
+                if known.codec.type is Any:  # a handler's annotation may have a more specific type
                     found[topic.name] = replace(known, codec=topic.codec)
         return found
 
@@ -254,8 +253,8 @@ class Plan:
 
     @property
     def forgotten(self) -> list[str]:
-        """Services that have a changelog in this run, and that the code has no more. What begins like this app's name
-        may be of an app with a longer one, which is known by its control topic."""
+        """Services that have a changelog in this run, and are no longer in the code. Topics that start with this app's
+        name may belong to an app with a longer name, which is recognized by its control topic."""
         stem, end = self.run.name(self.app, ""), ".changelog"
         apps = [name.removesuffix("control") for name in self._existing if name.endswith(".control")]
         others = tuple(app for app in apps if app.startswith(f"{self.app}.") and app != f"{self.app}.")
@@ -265,38 +264,38 @@ class Plan:
 
     @property
     def fixed(self) -> Mapping[str, int]:
-        """The services that have another number of tasks than the setting `partitions` says, with theirs: their topics
-        are there already. Where the code gives a number, the setting has no say."""
-        tasks = {name: self.services[name].tasks for name in self._undecided}
+        """By service, the number of tasks where it differs from the setting `partitions`, because the topics exist
+        already. Services with a number in the code are left out: the setting does not apply to them."""
+        tasks = {name: self.services[name].tasks for name in self._sized_by_settings}
         return {name: count for name, count in tasks.items() if count != self._settings.partitions}
 
     @property
     def specs(self) -> list[TopicSpec]:
-        """Everything that must exist before a task opens."""
+        """All topics that must exist before a task opens."""
         control = TopicSpec(name=self.control.topic, partitions=1, compact=True, internal=True)
         return [*map(self._spec, self.topics.values()), *self.changelogs, control]
 
     @property
     def retentions(self) -> Mapping[str, int]:
-        """The topics that do not keep records for ever, with how many ms they keep them, by the records' own time."""
+        """By topic with a retention by the records' timestamps, that retention in ms."""
         specs = (self._existing.get(spec.name, spec) for spec in self.specs)
         return {spec.name: spec.retention_ms for spec in specs if spec.retention_ms and not spec.append_time}
 
     def _spec(self, topic: TopicDefinition) -> TopicSpec:
-        """Internal topics are trimmed when all have read them: time must not remove what is unread. Replies are read by
-        no task, so they are only ever removed by time."""
+        """Internal topics have no retention: they are trimmed once all tasks have read them, so unread records are
+        never deleted. No task reads replies, so they have a retention."""
         trimmed = topic.internal and topic is not self.replies
         return (replace(topic, retention_ms=None) if trimmed else topic).spec
 
 
-def _leaves_open(service: ServiceDefinition) -> bool:
-    """Whether the code leaves it to the settings how many tasks the service has."""
+def _is_sized_by_settings(service: ServiceDefinition) -> bool:
+    """Whether the number of tasks comes from the settings."""
     given = service.execution.parallelism or service.actor.partitions
     return not (given or any(topic.partitions for topic in service.topics))
 
 
 def _back_edges(edges: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """The edges that close a cycle, seen from the services in the order of their declaration: they carry no time."""
+    """The edges that close a cycle, in a depth-first search in the order of declaration: they carry no watermark."""
     finished: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:

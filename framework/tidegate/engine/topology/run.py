@@ -1,11 +1,11 @@
-"""Runs: the lives of an app. A restore ends one and starts another, with changelogs and internal topics of its own.
+"""Runs of an app. A restore ends one run and starts another, with its own changelogs and internal topics.
 
-The control topic tells which run is current, under one key; without such a record it is the first.
+The control topic has the current run under one key; without such a record, it is the first run.
 
-1. A worker reads it before it plans anything, since topics are named for the run.
-2. A task that opens has fenced whoever wrote under its transactional id; only then does it make sure that its run is
-   still the current one. So a worker of an older run that wakes up, or is late, finds out before it writes anything.
-3. A worker that reads of another run on the control topic stops, and says so.
+1. A worker reads the current run before it plans its tasks, since the names of topics contain the run.
+2. A task that opens first fences earlier writers with its transactional id, then confirms that its run is still the
+   current one. So a suspended or late worker of an old run finds out before it writes anything.
+3. A worker that reads the record of a newer run on the control topic stops with an error.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _FIRST: Final = "1"
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str = _FIRST
-    """A number, written out: each is greater than those before it."""
+    """An increasing number, in decimal."""
     savepoint: str = ""
-    """Where it began; empty: from nothing."""
+    """The savepoint that it started from; empty: none."""
     started_ms: int = 0
     ancestors: tuple[str, ...] = ()
-    """`APP|RUN` of the runs under other names that it goes on from: what they have sent is not read again."""
+    """`APP|RUN` of the runs of other apps that it continues: records that they have sent are not read again."""
     fence: tuple[str, ...] = ()
-    """Transactional ids of the run before that may still be in somebody's hands."""
+    """Transactional ids of the previous run that are not fenced yet."""
     previous: str = ""
     """The run that this one replaced on this log."""
     lineages: tuple[str, ...] = ()
-    """The beginnings of the lineages of all changelogs that earlier runs had on this log: a savepoint that knows one
-    was taken here, and its offsets mean something."""
+    """Prefixes of the lineages of all changelogs of earlier runs on this log: a savepoint with one of them was taken on
+    this log, so its offsets are valid."""
 
     def name(self, app: str, rest: str) -> str:
-        """What something is called that belongs to this run alone."""
+        """The name of a topic or transactional id of this run."""
         return f"{app}.{rest}" if self.id == _FIRST else f"{app}.run-{self.id}.{rest}"
 
     @property
     def skips(self) -> bool:
-        """Whether there may be records of older runs in topics that it reads."""
+        """Whether its input topics may contain records of older runs."""
         return self.id != _FIRST or bool(self.ancestors)
 
 
@@ -60,7 +60,7 @@ _decoder: Final = msgspec.json.Decoder(Run)
 
 
 def run_record(run: Run, now: int) -> NewRecord:
-    """For the control topic: from here on this run is the current one."""
+    """The record on the control topic that makes this run the current one."""
     return RUN_KEY, _encoder.encode(run), now, ()
 
 
@@ -68,13 +68,13 @@ def decode_run(raw: bytes) -> Run:
     try:
         return _decoder.decode(raw)
     except msgspec.MsgspecError as error:
-        raise DecodeError(f"the control topic's record of the current run cannot be read: {error}") from error
+        raise DecodeError(f"the record of the current run on the control topic cannot be read: {error}") from error
 
 
 async def fence(log: Log, control: TopicPartition, run: Run, now: int) -> None:
-    """Take the transactional ids of the run before out of everybody's hands, and say that this is done.
+    """Fence the transactional ids of the previous run, and record on the control topic that this is done.
 
-    It comes after the record that this run has begun: who opens one of these ids again reads that record first."""
+    The record of this run precedes it: a task that opens one of these ids again reads that record first."""
     if not run.fence:
         return
     for transactional_id in run.fence:
@@ -88,7 +88,7 @@ async def fence(log: Log, control: TopicPartition, run: Run, now: int) -> None:
 
 
 class Readable(Protocol):
-    """A log, or an observer of one."""
+    """A log or an observer."""
 
     async def topics(self) -> Mapping[str, TopicSpec]: ...
     async def start_offsets(self, sources: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -97,7 +97,7 @@ class Readable(Protocol):
 
 
 async def current_run(log: Readable, app: str) -> Run:
-    """The one that the control topic names last."""
+    """The last run on the control topic."""
     control = TopicPartition(f"{app}.control", 0)
     if control.topic not in await log.topics():
         return FIRST
@@ -109,7 +109,7 @@ async def current_run(log: Readable, app: str) -> Run:
 
 
 class RunWatch:
-    """Reads the control topic for the sake of the run alone."""
+    """Reads the records of runs on the control topic."""
 
     def __init__(self, log: Readable, control: TopicPartition, run: Run) -> None:
         self._log, self._control, self._run = log, control, run
@@ -118,7 +118,7 @@ class RunWatch:
         self._lock = asyncio.Lock()
 
     async def latest(self) -> Run:
-        """The current run, as of now or later."""
+        """The current run at the time of the call or later."""
         async with self._lock:
             end = (await self._log.end_offsets([self._control]))[self._control]
             reader = await self._started()
@@ -130,7 +130,7 @@ class RunWatch:
             return self._found
 
     async def confirm(self, app: str) -> None:
-        """RunOverError: ours is not the current one any more."""
+        """RunOverError: the worker's run is no longer the current one."""
         latest = await self.latest()
         if latest.id != self._run.id:
             raise RunOverError(app, self._run.id, latest.id, latest.savepoint)
@@ -149,17 +149,17 @@ class RunWatch:
 
 
 def without_older(app: str, run: Run, header: str) -> Callable[[Sequence[LogRecord]], Sequence[LogRecord]] | None:
-    """What to keep of records that were read from a public topic: not those that this app has sent in other runs, for
-    their senders send them again, and not those of the runs that it goes on from. None: there can be none."""
+    """A filter for records of a public topic: drops records that this app has sent in other runs, since their senders
+    send them again, and records of the runs that it continues. None: there can be none."""
     if not run.skips:
         return None
-    own, mine = f"{app}|".encode(), f"{app}|{run.id}|".encode()
+    own_app, own_run = f"{app}|".encode(), f"{app}|{run.id}|".encode()
     others = tuple(f"{ancestor}|".encode() for ancestor in run.ancestors)
 
     def older(record: LogRecord) -> bool:
         for name, value in record.headers:
             if name == header:
-                return value.startswith(others) or (value.startswith(own) and not value.startswith(mine))
+                return value.startswith(others) or (value.startswith(own_app) and not value.startswith(own_run))
         return False
 
     return lambda records: select(records, [not older(record) for record in records])

@@ -38,7 +38,8 @@ def by_key_topic(app: str, run: Run, service: str, topic: str) -> str:
 
 
 def in_flight_topic(app: str, run: Run, service: str, topic: str) -> str:
-    """Holds what was on its way from `topic` to a service at the cut from which this run began."""
+    """Contains the in-flight records from `topic` to a service at the cut of the savepoint that the run started
+    from."""
     return run.name(app, f"{service}.{topic}.{IN_FLIGHT}")
 
 
@@ -69,20 +70,20 @@ class ShufflePlan:
     def __init__(
         self, app: str, run: Run, existing: Mapping[str, TopicSpec], chosen: Mapping[str, int | None] | None
     ) -> None:
-        """`chosen`: for a run that is about to begin, by service; None: it reads its input directly. For one that has
-        begun, what it began with counts: that shows in its topics."""
+        """`chosen`: the parallelism by service, for a run that is being restored; None: the service reads its input
+        directly. A run that has started keeps its parallelism, which its topics show."""
         self._app, self._run, self._existing, self._chosen = app, run, existing, chosen
 
     def parallelism(self, service: ServiceDefinition) -> int | None:
-        """Of the service's shuffle. None: it has none."""
+        """The partitions of the service's shuffle; None: it has no shuffle."""
         wanted = service.execution.parallelism
         if wanted is None and service.shuffled:
             wanted = max(topic.partitions for topic in service.topics)
         if self._chosen is not None:
             return self._chosen.get(service.name, wanted)
-        return self._begun_with(service) or wanted
+        return self._current(service) or wanted
 
-    def _begun_with(self, service: ServiceDefinition) -> int | None:
+    def _current(self, service: ServiceDefinition) -> int | None:
         changelog = self._existing.get(changelog_topic(self._app, self._run, service.name))
         shuffled = any(self._by_key(service, topic) in self._existing for topic in service.topics)
         return changelog.partitions if changelog is not None and shuffled else None
@@ -91,17 +92,17 @@ class ShufflePlan:
         return by_key_topic(self._app, self._run, service.name, topic.name)
 
     def check(self, service: ServiceDefinition) -> None:
-        """PlacementError: its state lies by the partitions of its input, and cannot be divided otherwise in this run.
-        Says so where the code asks for another parallelism than the run began with."""
-        begun, parallelism = self._begun_with(service), service.execution.parallelism
+        """PlacementError: the state is partitioned like the input, and cannot be repartitioned within a run. Warns if
+        the code declares another parallelism than the run has."""
+        current, parallelism = self._current(service), service.execution.parallelism
         changelog = self._existing.get(changelog_topic(self._app, self._run, service.name))
-        if changelog is not None and begun is None and (parallelism or service.shuffled):
+        if changelog is not None and current is None and (parallelism or service.shuffled):
             raise PlacementError(self._app, service.name, changelog.partitions)
-        if begun is not None and parallelism not in (None, begun):
+        if current is not None and parallelism not in (None, current):
             logger.warning(
-                "service %s has %d tasks, as this run began; the code says parallelism=%d. To change it, stop the "
-                "app with a savepoint and restore that with --partitions %d.",
-                service.name, begun, parallelism, parallelism,
+                "service %s has %d tasks in this run, but the code declares parallelism=%d. To change it, stop the app "
+                "with a savepoint and restore it with --partitions %d.",
+                service.name, current, parallelism, parallelism,
             )  # fmt: skip
 
     def apply(self, service: ServiceDefinition) -> list[ServiceDefinition]:
@@ -133,7 +134,7 @@ class ShufflePlan:
         )
 
     def with_in_flight(self, service: ServiceDefinition) -> ServiceDefinition:
-        """The service with the inputs that hold what was on its way when the run began, if anything was."""
+        """Adds the inputs for in-flight records of the restored savepoint, if there are any."""
         named = ((in_flight_topic(self._app, self._run, service.name, it.topic.name), it) for it in service.inputs)
         carried = tuple(
             replace(spec, topic=in_flight_input(spec.topic, name)) for name, spec in named if name in self._existing
@@ -142,8 +143,7 @@ class ShufflePlan:
 
 
 def in_flight_input(topic: TopicDefinition, name: str) -> TopicDefinition:
-    """Like the topic that the records came from, placed alike; their timestamps were found when they were first read,
-    or are the topic's own."""
+    """The in-flight input for an input topic: the same partitioning and time source."""
     return replace(topic, name=name, retention_ms=None, retention_bytes=None, compact=False, carried=True)
 
 
