@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from tidegate import DEAD_LETTER, STOP, Context, ErrorPolicy, EventTime, Monotonic, ValueState, retry
 from tidegate.codecs import codec_for
 from tidegate.engine.processing.context import STAMP_HEADER
+from tidegate.engine.topology.shuffle import ShuffleHandler
 from tidegate.errors import DefinitionError, ServiceFailedError
 from tidegate.functions.definition import ExecutionSpec, Guarantee, InputSpec, ServiceDefinition
+from tidegate.functions.handler_spec import HandlerSpec
 from tidegate.functions.shuffle_steps import ShuffleSteps
 from tidegate.functions.signature import read_signature
 from tidegate.functions.topics import TopicDefinition
@@ -248,6 +250,26 @@ def test_with_at_least_once_what_is_not_combined_leaves_at_once() -> None:
     with AppHarness(app(PROJECTED, guarantee="at_least_once")) as harness:
         sell(harness, Sale("a", 1, 1))
         assert [record.value for record in shuffled(harness)] == [Sum(1, 1)]
+
+
+def test_a_shuffle_of_several_inputs_combines_them_into_one_record_for_each_key() -> None:
+    returns = topic("returns", Sale, time=EventTime("at"), watermark=Monotonic())
+    reader = HandlerSpec(function=total, event_type=Sum)
+    negative = ShuffleSteps(project=lambda sale: Sum(1, -sale.cents), combine=add, codec=codec_for(Sum))
+    service = ServiceDefinition(
+        name="merged",
+        inputs=(
+            InputSpec(topic=SALES, handler=ShuffleHandler(key=shop_of, steps=COMBINED, reader=reader)),
+            InputSpec(topic=returns, handler=ShuffleHandler(key=shop_of, steps=negative, reader=reader)),
+        ),
+        outputs={SUMS.name: SUMS},
+    )
+    definition = AppDefinition(id="app", services=(service,), topics=(SALES, returns, SUMS), options={})
+    with AppHarness(Planned(definition), partitions=1) as harness:
+        for name in ("sales", "returns"):
+            harness.send_many(name, [Sale("a", 7, 1), Sale("b", 3, 2)], key=lambda _: "k", settle=False)
+        harness.settle()
+        assert sorted(harness.outputs("sums"), key=str) == [Sum(2, 0), Sum(2, 0)]
 
 
 # -- epochs and rescaling ----------------------------------------------------------------------------------------------
