@@ -1,1 +1,1 @@
-"""Programs that measure, and print ratios taken in the same run. `make bench` runs them all."""
+"""Benchmark programs, which print ratios measured within one run. `make bench` runs them all."""

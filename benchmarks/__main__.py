@@ -1,4 +1,4 @@
-"""`make bench`: measures Tidegate and its peers in turns, takes medians, prints figures and the ratios that matter."""
+"""`make bench`: measures Tidegate and its peers in alternating rounds, and prints medians and ratios."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAVED = Path(__file__).parent / "results" / "local"
 _DISTURBED = 0.1
 _WORKLOADS = ("w", "yahoo", "latency", "embedded")
 
-# A log file is no terminal, and has no width.
+# a log file has no terminal width
 console = Console(width=None if sys.stdout.isatty() else 130)
 
 
@@ -47,7 +47,7 @@ console = Console(width=None if sys.stdout.isatty() else 130)
 @click.option("--rounds", default=3, help="How often rows that are fast are measured; the others are measured once.")
 @click.option("--minutes", default=23.0, help="No further round begins that would end after this.")
 @click.option("--quick", is_flag=True, help="Small and once: to see that everything works.")
-@click.option("--broker", default="", help="HOST:PORT of a broker that runs already; else one is started.")
+@click.option("--broker", default="", help="HOST:PORT of a running broker; by default one is started.")
 @click.option("--keys", default=5_000_000, help="Of the large state on the embedded log; 0 leaves it out.")
 @click.option("--publish", "publishing", is_flag=True, help="Put the figures into the README and docs/benchmarks.md.")
 def main(
@@ -62,8 +62,8 @@ def main(
     keys: int,
     publishing: bool,
 ) -> None:
-    """Measure Tidegate and others: the same topic, the same guarantee, a real broker, every output checked."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # deleted topics are no news here
+    """Measure Tidegate and its peers: the same topic, the same guarantee, a real broker, every output checked."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # deleted topics are expected here
     kinds = _kinds(workloads)
     if quick:
         events, seconds, rounds, keys = min(events, 300_000), min(seconds, 8.0), 1, 0
@@ -99,7 +99,7 @@ def _rows(peers: str) -> list[Row]:
 
 @contextlib.contextmanager
 def _broker(given: str) -> Iterator[tuple[str, int | None]]:
-    """Its address, and its process if that is ours."""
+    """The broker's address, and its process if it was started here."""
     if given:
         yield given, None
         return
@@ -150,7 +150,7 @@ def _plain(text: str) -> str:
 
 
 def _interruptible(work: Any) -> list[Result]:
-    """Ctrl-C and SIGTERM end what was started, then this."""
+    """On Ctrl-C and SIGTERM, stop the started processes, then exit."""
 
     async def run() -> list[Result]:
         task = asyncio.ensure_future(work)

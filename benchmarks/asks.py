@@ -1,4 +1,4 @@
-"""How long an ask takes, and how many are answered in a second: `python -m benchmarks.asks [--broker kafka://...]`.
+"""Latency and throughput of asks: `python -m benchmarks.asks [--broker kafka://...]`.
 
 The worker is this process, with one actor service of four tasks. Each of `--askers` coroutines asks one after the
 other, for actors at random; what is timed is from `ask` to the committed reply."""
@@ -40,7 +40,7 @@ def counting(broker: str, data: Path) -> App:
 
 
 async def measure(app: App, askers: int, seconds: float, *, once: bool) -> list[float]:
-    """Milliseconds of each ask."""
+    """The latency of each ask in ms."""
     counter, dice, took = app.services["counter"], random.Random(1), list[float]()
     end = time.perf_counter() + seconds
 

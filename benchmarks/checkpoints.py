@@ -1,25 +1,26 @@
-"""What checkpoints cost: throughput, the loop's time, bytes, and how long a restore takes. One process, embedded log.
+"""The cost of checkpoints: throughput, event loop time, bytes, and the duration of a restore. One process, embedded
+log.
 
 python -m benchmarks.checkpoints [--keys 1000000] [--rounds 10] [--pairs 12] [--interval 10]
 
-1. A counter for each key. Each is counted once in order, and then about once more in no order.
+1. A counter per key. Each key is counted once in order, and then about once more in random order.
 2. One key in a hundred changes between checkpoints: how much of each is uploaded, compared with the first.
 3. The local stores are deleted: how long until the tasks are back.
-4. More events than can be handled are there, and one worker handles them all the time. Windows of one interval take
-   turns, in the order of `windows`: in one a checkpoint is taken, from its start on, as it would be with this interval,
-   and in the other none. Stores are flushed every ten seconds in both, as long as no snapshot does it. How many events
-   were handled; how much CPU time an event took, because the clock also counts what others do on the machine, and how
-   much that was; and how long the event loop was held, by what (see `holding`).
+4. One worker handles a backlog of events all the time. Windows of one interval alternate, in the order of
+   `paired_windows`: at the start of one a checkpoint is taken, as with this checkpoint interval, and in the other none.
+   Stores are flushed every ten seconds in both, as long as no snapshot does it. Measured are the handled events; the
+   CPU time per event, because the wall clock also counts other processes on the machine, and their share; and how long
+   the event loop was held, and by what (see `loop_holds`).
 
-Shorter windows would give more pairs, and an answer to another question. A snapshot that comes 2.5 s after another one
+Shorter windows would give more pairs, but would measure something else. A snapshot that comes 2.5 s after another one
 takes a third of the time of one that comes 7.5 s after it, and stores that have so many are never flushed in between.
 
-What a checkpoint leaves to the next window, such as the compaction of what was flushed for it, is a ratio of its own,
-and the cost is the product of both. Uploads are not among it: a window with a checkpoint does not end before that is
-complete. If that makes one longer than the others, it shows.
+The work that a checkpoint leaves to the next window, such as compaction of the flushed files, is a separate ratio; the
+cost is the product of both. Uploads are not part of it: a window with a checkpoint ends when the checkpoint is
+complete. A longer window is shown as such.
 
-The log's compaction of changelogs rests meanwhile. It comes in passes of about a minute that take between 8 and 25 % of
-the loop's time, which is more than what is to be found.
+The log's compaction of changelogs is paused meanwhile. Its passes of about a minute take 8 to 25 % of the loop's time,
+more than the effect to be measured.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ __all__ = ("main",)
 PARTITIONS = 4
 CHUNK = 10_000
 _AMPLE = 1.5
-"""How many more events there are than would be handled at the rate at which keys in no order were."""
+"""The factor by which the backlog exceeds the events that the measured rate would handle."""
 _WARM_UP = 2
-"""Windows with a checkpoint before those that count: the first one uploads everything."""
+"""Warm-up windows with a checkpoint: the first one uploads everything."""
 
 _QUIET = 0.2
-"""What others may take of one processor in a window that counts."""
+"""The limit of other processes' CPU share in a window that counts."""
 
 app = App("counting", partitions=PARTITIONS)
 events = app.topic("events", value_type=int)
@@ -71,7 +72,7 @@ async def count(ctx: Context, event: int, seen: Annotated[ValueState[int], Defau
 
 
 class Lag:
-    """How long the loop was not there for others, in ms."""
+    """How long the event loop was held, in ms."""
 
     def __init__(self) -> None:
         self.worst: list[float] = []
@@ -89,7 +90,7 @@ def say(text: str) -> None:
 
 
 def new_host(data: Path, *, until_end: bool = True) -> Host:
-    """Takes checkpoints when it is asked to."""
+    """Takes checkpoints on request."""
     return Host(app.define, flags={"data": data, "checkpoint_interval": 0.0}, until_end=until_end)
 
 
@@ -107,7 +108,7 @@ async def append(host: Host, keys: Iterable[int]) -> None:
 
 
 async def fill(data: Path, keys: int) -> float:
-    """Count each key once, in order, and as many in none. Returns events per second: of the latter."""
+    """Count each key once in order, and as many events in random order. Returns events per second of the latter."""
     rate = 0.0
     for some in (range(keys), random.Random(7).choices(range(keys), k=keys)):
         await put(data, some)
@@ -129,7 +130,7 @@ async def put(data: Path, keys: Iterable[int]) -> None:
 
 
 async def put_many(data: Path, keys: int, events: int) -> None:
-    """The same for very many, of random keys: the records themselves are made once."""
+    """The same for many events with random keys: the records are built once."""
     host, dice = new_host(data), random.Random(13)
     await host.start()
     pools: dict[TopicPartition, list[NewRecord]] = {}
@@ -174,13 +175,13 @@ async def incremental(data: Path, keys: int, rounds: int) -> None:
 
 
 async def handled(host: Host) -> None:
-    """Everything that is in the log."""
+    """The number of records in the log."""
     while not await at_end(host):  # noqa: ASYNC110  the log tells nobody
         await asyncio.sleep(0.01)
 
 
 async def uploaded(host: Host, name: str | None = None) -> int:
-    """Take a checkpoint; a savepoint shares nothing, so it counts as a whole."""
+    """Take a checkpoint; a savepoint shares no files with earlier ones, so it counts completely."""
     epoch = await host.checkpoint(name)
     return (await host.checkpoints.storage()).manifest(name or epoch).uploaded
 
@@ -205,14 +206,14 @@ async def restore(data: Path) -> None:
 @dataclass(frozen=True, kw_only=True)
 class Window:
     taken: bool
-    """With a checkpoint."""
+    """Whether a checkpoint was taken."""
     seconds: float
     cpu: float
     others: float
-    """CPU time of all else on the machine, the hypervisor's included, in seconds."""
+    """CPU time of all other processes and the hypervisor, in seconds."""
     handled: int
     lag: Sequence[float]
-    """How late the loop was, each time, in ms."""
+    """The delays of the event loop, in ms."""
     holding: Holding
 
     @property
@@ -221,7 +222,7 @@ class Window:
 
     @property
     def cpu_each(self) -> float:
-        """µs of CPU time an event."""
+        """CPU time per event in µs."""
         return self.cpu / self.handled * 1e6
 
     @property
@@ -289,14 +290,14 @@ async def window(host: Host, seconds: float, holding: Holding, *, taken: bool) -
 
 
 def handled_by(host: Host) -> int:
-    """What is committed, and what will be with the next commit: a window does not end with one."""
+    """Committed and uncommitted handled events: a window does not end with a commit."""
     samples = (sample for family in host.engine.metrics.registry.collect() for sample in family.samples)
     committed = sum(sample.value for sample in samples if sample.name == "tidegate_handled_total")
     return int(committed) + sum(task.handling.handled for task in host.tasks.values())
 
 
 def _busy() -> float:
-    """Of all processors since the start, in seconds."""
+    """The CPU time of all processors since the start, in seconds."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0) - getattr(times, "guest", 0))
 

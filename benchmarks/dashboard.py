@@ -1,6 +1,6 @@
 """The key explorer over a state of a million keys, over HTTP and in a headless Chromium. Prints figures.
 
-python -m benchmarks.dashboard [--keys N] [--pictures DIR]      a worker with its API on the embedded log, and who asks
+python -m benchmarks.dashboard [--keys N] [--pictures DIR]      a worker with its API on the embedded log, and a client
 
 1. Fill a log with a record for each key; let a worker handle it. 2. Over HTTP: pages one after the other, pages
 from anywhere, prefixes. 3. The same in the browser, until the rows are on the page. 4. Choose a key, send a record for
@@ -97,7 +97,7 @@ async def browser(port: int, scheme: str) -> AsyncIterator[Page]:
 
 
 async def until(page: Page, condition: str, argument: object = None) -> None:
-    """Until this holds, as seen with every frame that the browser draws."""
+    """Wait until the condition holds; it is checked at every frame of the browser."""
     await page.wait_for_function(condition, arg=argument, polling="raf")
 
 
@@ -140,7 +140,7 @@ async def in_browser(port: int) -> None:
 
 
 async def changes(port: int, key: str, what: str, pictures: Path | None) -> None:
-    """From before a record is sent until its change is on the page."""
+    """The time from sending a record until its change is on the page."""
     connection, took = await Connection.open(port), list[float]()
     async with browser(port, "light") as page:
         await page.fill("#prefix", key)
@@ -197,7 +197,7 @@ async def measure(port: int, keys: int, pictures: Path | None) -> None:
     await in_browser(port)
     key = f"user-{keys - 1}"
     await changes(port, key, "at rest", pictures)
-    watch = await Connection.open(port)  # the other one was silent for too long
+    watch = await Connection.open(port)  # the other connection was idle for too long
     before, began = await handled(watch), time.perf_counter()
     sending = asyncio.create_task(busily(port, keys))
     await changes(port, key, "beside other records", None)

@@ -1,8 +1,8 @@
-"""W on the embedded log, one process, exactly once. To fill the log and to run the worker are two processes, so that
-the memory measured is the worker's own.
+"""W on the embedded log, one process, exactly once. The log is filled by another process, so that the measured memory
+is the worker's own.
 
 python -m benchmarks.embedded fill DIR EVENTS KEYS [--each-once]
-python -m benchmarks.embedded run DIR          handles what is there, prints a line of JSON
+python -m benchmarks.embedded run DIR          handles the log's records, prints a line of JSON
 python -m benchmarks.embedded bare EVENTS KEYS      the loop to compare with
 """
 
@@ -82,7 +82,7 @@ def _handled() -> float:
 
 
 def _quantile(buckets: dict[str, float], share: float) -> float:
-    """The upper bound of the bucket in which this share lies."""
+    """The upper bound of the histogram bucket of this quantile."""
     total = buckets["+Inf"]
     return next((float(bound) for bound, count in buckets.items() if count >= share * total), float("inf"))
 

@@ -1,6 +1,6 @@
 """Reads over HTTP while a worker handles W at full speed, on the embedded log. Prints figures and ratios.
 
-python -m benchmarks.http [--events N]      two processes: a worker with its API, and whoever asks it
+python -m benchmarks.http [--events N]      two processes: a worker with its API, and a client
 
 1. Fill a log; start a worker on it. 2. Let it handle alone for some seconds: its throughput. 3. Ask for a key a
 thousand times a second, at even distances: what that costs, and how long answers take. 4. Ask as fast as it answers,
@@ -69,7 +69,7 @@ async def worker(directory: Path) -> AsyncIterator[tuple[int, int]]:
 
 
 class Connection:
-    """A client that costs little: requests one after the other over one connection."""
+    """A cheap client: sequential requests over one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -104,8 +104,8 @@ async def throughput(connection: Connection, seconds: float, during: object = No
 
 
 async def paced(connections: list[Connection], rate: float, seconds: float) -> list[float]:
-    """So many point reads per second, evenly, whether the ones before are answered or not. Returns how long each took,
-    from when it was due."""
+    """Point reads at a fixed rate, independent of the responses. Returns the latency of each, measured from its due
+    time."""
     loop, chance, took = asyncio.get_running_loop(), random.Random(1), list[float]()
     begin, total = loop.time() + 0.05, int(rate * seconds)
     due = iter(range(total))
@@ -123,7 +123,7 @@ async def paced(connections: list[Connection], rate: float, seconds: float) -> l
 
 
 async def flat_out(connections: list[Connection], seconds: float, *, batch: bool) -> float:
-    """As fast as it answers. Returns keys per second."""
+    """Requests as fast as they are answered. Returns keys per second."""
     loop, chance, answered = asyncio.get_running_loop(), random.Random(2), 0
     until, started = loop.time() + seconds, loop.time()
 

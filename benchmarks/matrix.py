@@ -1,7 +1,7 @@
-"""The order in which everything is measured: each row once, then the fast ones again as long as there is time, those of
-the first workload before the others.
+"""The schedule of the measurements: each row once, then the fast ones again while there is time, the first workload's
+rows before the others.
 
-Rows take turns, so that what disturbs the machine for a minute disturbs them all.
+Rows alternate, so that a disturbance of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Plan:
     events: int
     rounds: int
     minutes: float
-    """No further round of a row begins that would end after this."""
+    """No round of a row starts that would end after this."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Matrix:
     bench: Bench
     plan: Plan
     tell: Callable[[str, Row | None, Result | None], None]
-    """Called before anything that takes long, and with every result."""
+    """Called before every long step, and with every result."""
     results: list[Result] = field(default_factory=list)
     _inputs: dict[tuple[str, int], Workload] = field(default_factory=dict)
     _took: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -72,7 +72,8 @@ class Matrix:
         return next((error for error in found if error), "")
 
     async def _set_up(self) -> None:
-        """So that no download falls into a measurement. What cannot be set up is told when its turn comes."""
+        """Set up all peers first, so that no download disturbs a measurement. A failed setup is reported at the peer's
+        turn."""
         for row in self.plan.rows:
             self.tell(f"setting up {row.name}", row, None)
             try:
@@ -99,7 +100,7 @@ class Matrix:
             self._inputs[kind, row.partitions] = workload
 
     def _too_slow(self, row: Row) -> Result | None:
-        """Who was seen to handle fewer events than would come need not be run to see that it falls behind."""
+        """A peer whose measured throughput is below the pace of the latency test is not run in it."""
         rate = max((run.rate for run in self.results if (run.workload, run.row) == ("w", row.name)), default=0.0)
         if not 0 < rate < PACE * 0.9:
             return None

@@ -43,7 +43,7 @@ def make_app(partitions: int) -> App:
 
 @contextmanager
 def timed(what: str, seconds: dict[str, float]) -> Iterator[None]:
-    """CPU, too, over all threads: on a busy machine it tells more than the clock."""
+    """Wall clock and CPU time of all threads: on a busy machine CPU time is more meaningful."""
     began, worked = time.perf_counter(), time.process_time()
     yield
     seconds[what] = time.perf_counter() - began

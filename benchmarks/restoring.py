@@ -1,11 +1,11 @@
-"""How long a worker takes to come back: with its local state, and without, when all of it is in the changelogs only.
+"""The restart time of a worker: with its local state, and without it, restored from the changelogs only.
 
     python -m benchmarks.restoring                                       1 M keys in 4 partitions
     python -m benchmarks.restoring --keys 5000000 --partitions 64       how much memory many tasks need
 
-1. Fill a topic with one event of each key. 2. Let a worker count them, and end. 3. Start it again, on what it has left
-in its directory. 4. Start it once more without that directory. 5. Let it handle events of random keys.
-Time counts from the line in which the worker says what the group has assigned until the one that says it is there.
+1. Fill a topic with one event of each key. 2. Let a worker count them, and stop it. 3. Restart it with its
+directory. 4. Start it once more without that directory. 5. Let it handle events of random keys.
+The time is measured from the worker's log line with its assignment to the line that says that it is restored.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ console = Console(width=None if sys.stdout.isatty() else 130)
 
 @dataclass
 class Start:
-    """A start of a worker."""
+    """One start of a worker."""
 
     seconds: float
-    """From the group's assignment until it is there."""
+    """Seconds from the group's assignment to the end of the restore."""
     cpu: float
-    """CPU seconds of the worker meanwhile: what the wall clock would show if nobody else used the machine."""
+    """CPU seconds of the worker meanwhile: the wall time on an otherwise idle machine."""
     replayed: int
     rss_mb: float
 
@@ -82,7 +82,7 @@ class Course:
             yield process
 
     async def run_to_end(self) -> tuple[float, float]:
-        """Seconds, and the most memory in MB."""
+        """Seconds, and the peak memory in MB."""
         started = time.monotonic()
         async with self.worker("--until-end") as process:
             while not process.ended:
@@ -107,7 +107,7 @@ class Course:
         return Start(ready - assigned, cpu, replayed, process.peak_rss / 1e6)
 
     async def _line(self, process: Process, pattern: re.Pattern[str]) -> float:
-        """When the worker wrote such a line."""
+        """The time of a log line."""
         deadline = time.monotonic() + _PATIENCE
         while not pattern.search(self._log()):
             if process.ended or time.monotonic() > deadline:
@@ -171,10 +171,10 @@ def broker_at(given: str) -> Iterator[str]:
 @click.option("--keys", default=1_000_000)
 @click.option("--partitions", default=4)
 @click.option("--events", default=500_000, help="Of random keys, at the end.")
-@click.option("--broker", default="", help="HOST:PORT of a broker that runs already; else one is started.")
+@click.option("--broker", default="", help="HOST:PORT of a running broker; by default one is started.")
 def main(keys: int, partitions: int, events: int, broker: str) -> None:
     """Measure restarts, restores, and the memory of a worker on Kafka."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # topics that are just made have no leader yet
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # new topics have no leader yet
     with broker_at(broker) as address:
         console.print(uvloop.run(measure(address, keys, partitions, events)))
 

@@ -1,4 +1,4 @@
-"""How fast Spark reads an embedded log and a savepoint, and writes one: on two cores, with a session that is warm.
+"""How fast Spark reads an embedded log and a savepoint, and writes a savepoint: on two cores, with a warm session.
 
 python -m benchmarks.spark [--records 1000000] [--keys 1000000]      prints a line of JSON for each
 """

@@ -1,1 +1,1 @@
-"""The workloads as Tidegate apps, run by `tidegate worker` as anybody's app is."""
+"""The workloads as Tidegate apps, run by `tidegate worker` like any other app."""

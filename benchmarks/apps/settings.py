@@ -1,4 +1,4 @@
-"""What the harness asks for, from the environment; every peer's program reads the same variables."""
+"""The parameters of a run, from the environment; every peer's program reads the same variables."""
 
 from __future__ import annotations
 

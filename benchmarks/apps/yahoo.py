@@ -1,4 +1,4 @@
-"""Yahoo's benchmark as a Tidegate app: two services, with a topic by campaign between them."""
+"""Yahoo's benchmark as a Tidegate app: two services, with a topic keyed by campaign between them."""
 
 from __future__ import annotations
 

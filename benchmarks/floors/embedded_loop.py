@@ -1,9 +1,9 @@
-"""The least that W takes in Python with what Tidegate is built on: a floor to measure against, not a design to keep.
+"""The lower bound of W in Python with Tidegate's libraries: a floor to compare with, not a design.
 
 Blocks of records are read from RocksDB, decoded, handed to the same handler one by one, and every 200 ms outputs and
-changes are written and synced together, then kept for a store that gets them many at a time. What is missing is all
-that makes it a framework: no recovery, no positions, no failing or waiting handlers, no timers, no event time, no
-epochs, nothing larger than memory, one kind of state.
+changes are written and synced together, then kept for a store that gets them many at a time. Everything that
+makes a framework is missing: recovery, positions, failing or suspended handlers, timers, event time, epochs, state
+larger than memory, other kinds of state.
 
 python -m benchmarks.floors.embedded_loop EVENTS KEYS      prints a line of JSON
 """
@@ -143,7 +143,7 @@ class Task:
 
 
 def fill(log: Rdict, events: int, keys: int) -> list[int]:
-    """Returns how many blocks each partition has."""
+    """Returns the number of blocks per partition."""
     waiting = [RecordColumns([], [], []) for _ in range(_TASKS)]
     counts = [0] * _TASKS
     for key, value, at in likes_of(events, keys):
@@ -164,7 +164,7 @@ def _place(number: int, block: int) -> bytes:
 
 
 def read(log: Rdict, counts: list[int]) -> Iterator[tuple[int, RecordColumns]]:
-    """Block after block, the partitions in turns."""
+    """The blocks, round-robin over the partitions."""
     for block in range(max(counts)):
         for number, count in enumerate(counts):
             if block < count:
@@ -200,7 +200,7 @@ def floor(events: int, keys: int) -> dict[str, float]:
 
 
 def _finish(coroutine: Any) -> None:
-    """Drive a coroutine that never waits."""
+    """Drive a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration:

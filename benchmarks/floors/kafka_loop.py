@@ -1,7 +1,7 @@
-"""W on Kafka with nothing around it: a floor to measure against, not a design to keep.
+"""W on Kafka as a bare loop: a floor to compare with, not a design.
 
 Reads JSON likes, keeps a counter per key, emits every second count; one transactional producer per partition, commits
-overlap the next batches. No recovery, no rebalance, no timers, no errors handled.
+overlap the next batches. No recovery, rebalance, timers or error handling.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ encode = msgspec.json.Encoder().encode
 
 
 class Task:
-    """A partition: its counters, what changed since the last commit, and its transactions."""
+    """A partition: its counters, their changes since the last commit, and its transactions."""
 
     def __init__(self, producer: Any, partition: int) -> None:
         self.producer, self.partition = producer, partition
         self.store = Rdict(f"{DATA}/{partition}", Options(raw_mode=True))
         write = WriteOptions()
-        # The changelog is the write-ahead log. (A property, whatever its stub says.)
+        # The changelog is the write-ahead log. (A property; its stub is wrong.)
         write.disable_wal = True  # type: ignore[method-assign, assignment]
         self.store.set_write_options(write)
         self.values: dict[bytes, int] = {}
@@ -64,7 +64,7 @@ class Task:
         for record in records:
             coroutine = self.handle(record.key, decode(record.value), record.timestamp)
             try:
-                coroutine.send(None)  # a handler that does not wait finishes here, without an event-loop turn
+                coroutine.send(None)  # a handler that does not suspend finishes here, without the event loop
             except StopIteration:
                 continue
             raise RuntimeError("this loop does not park waiting handlers")
@@ -76,7 +76,7 @@ class Task:
         return bool(self.dirty) and waiting and time.monotonic() - self.last_commit > COMMIT
 
     async def commit(self) -> None:
-        # Frozen and encoded before the first await: handlers go on changing the live values while this is on the wire.
+        # Frozen and encoded before the first await: handlers continue to change the values while this is sent.
         outputs, self.outputs = self.outputs, []
         changes = [(key, b"%d" % self.values[key]) for key in self.dirty]
         self.dirty, position = set(), self.position

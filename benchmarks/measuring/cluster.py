@@ -1,4 +1,4 @@
-"""The harness's own use of the broker: topics made and deleted, filled, watched and read back."""
+"""The harness's own access to the broker: creating, filling, observing, reading and deleting topics."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tidegate.keys import partition_of
 
 __all__ = ("Cluster",)
 
-# As a producer with a little linger makes them. One size for every peer: the topic is the same one.
+# The batch size of a producer with a small linger; the same topic serves every peer.
 _BATCH_BYTES = 64 << 10
 
 # Old event times must not be deleted while they are read.
 _KEPT = {"retention.ms": "-1", "retention.bytes": "-1"}
 
-# The broker stamps each output when it is appended, so that no clock of a peer counts.
+# The broker timestamps outputs at the append, so that no peer's clock matters.
 _STAMPED = _KEPT | {"message.timestamp.type": "LogAppendTime"}
 
 
 class Cluster:
-    """A broker, seen by the one who measures. Use `async with Cluster.connect(...)`."""
+    """The benchmarked broker, as the harness accesses it. Use `async with Cluster.connect(...)`."""
 
     def __init__(self, bootstrap: str, admin: AIOKafkaAdminClient, watcher: AIOKafkaConsumer) -> None:
         self.bootstrap = bootstrap
@@ -59,7 +59,7 @@ class Cluster:
         for name, code, *message in answer.topic_errors:
             if code:
                 raise RuntimeError(f"topic {name} cannot be made: error {code} {message}")
-        for _ in range(500):  # until the broker's metadata know it
+        for _ in range(500):  # until the broker's metadata includes it
             if len(await self._partitions(topic)) == partitions:
                 return
             await asyncio.sleep(0.02)
@@ -74,7 +74,7 @@ class Cluster:
         return [TopicPartition(topic, item["partition"]) for item in description["partitions"]]
 
     async def fill(self, topic: str, events: Iterable[Event], partitions: int) -> None:
-        """Append events, each to the partition where a Java producer would put its key."""
+        """Append events, each to the partition that a Java producer would choose for its key."""
         producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", max_batch_size=_BATCH_BYTES)
         await producer.start()
         pending: list[asyncio.Future[Any]] = []
@@ -90,7 +90,7 @@ class Cluster:
             await producer.stop()
 
     async def end(self, topic: str) -> dict[TopicPartition, int]:
-        """Up to where the topic is committed: the last stable offset of each partition."""
+        """The last stable offset of each partition."""
         ends: dict[TopicPartition, int] = await self._watcher.end_offsets(await self._partitions(topic))
         return ends
 
@@ -115,7 +115,7 @@ class Cluster:
 
 
 def _batches(events: Iterable[Event], partitions: int, producer: AIOKafkaProducer) -> Iterator[tuple[int, Any]]:
-    """Full batches as they come, the others at the end."""
+    """Full batches first, the incomplete ones at the end."""
     open_batches: dict[int, Any] = {}
     for key, value, at in events:
         partition = partition_of(key, partitions)

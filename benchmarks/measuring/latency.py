@@ -1,7 +1,7 @@
-"""One measurement of latency: events of W at a steady pace, and how long after each its result can be read, committed.
+"""One latency measurement: events of W at a steady pace, and the time until each committed result can be read.
 
-An event's time starts when it was due to be sent, so that a driver which falls behind makes no latency look better.
-What the driver does itself counts as well, so it does without Python's garbage collector meanwhile.
+Latency starts when an event was due to be sent, so that a slow driver cannot improve it. The driver's own time counts,
+too, so it disables Python's garbage collector meanwhile.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DRAIN = 10.0
 
 
 class Driver:
-    """Sends likes, receives counts, and knows which count is due since when."""
+    """Sends likes, receives counts, and tracks the due time of each count."""
 
     def __init__(self, topic: str, output: str, bootstrap: str) -> None:
         self._topic = topic
@@ -55,7 +55,7 @@ class Driver:
         self._pending: set[asyncio.Future[Any]] = set()
         self.due: dict[tuple[int, int], float] = {}
         self.received: list[tuple[float, float]] = []
-        """For each result, when its event was due and how long it took."""
+        """For each result, the due time of its event, and the latency."""
         self.problem = ""
 
     async def __aenter__(self) -> Driver:
@@ -68,7 +68,7 @@ class Driver:
         await self._producer.stop()
 
     async def send(self, count: int, at: float) -> None:
-        """So many events, due at this moment."""
+        """Send this many events, due now."""
         batches: dict[int, Any] = {}
         for _ in range(count):
             number = self._rng.randrange(_KEYS)
@@ -94,7 +94,7 @@ class Driver:
             await self.send(round(rate * _TICK), at)
 
     async def receive(self, partitions: int) -> None:
-        """For ever: take the results as they become readable."""
+        """Read results continuously."""
         decode = msgspec.json.Decoder(Count).decode
         places = [TopicPartition(self._output, number) for number in range(partitions)]
         self._consumer.assign(places)
@@ -112,7 +112,8 @@ class Driver:
 
 
 async def latency(bench: Bench, row: Row) -> Result:
-    """1. Make the topics. 2. Run the peer. 3. Send at a pace. 4. Wait for the rest. 5. Delete what the run has made."""
+    """1. Make the topics. 2. Run the peer. 3. Send at a pace. 4. Wait for the remaining results. 5. Delete the run's
+    topics."""
     cluster = bench.cluster
     before = await cluster.topics()
     directory = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
@@ -162,7 +163,8 @@ async def _drive(driver: Driver, process: Process, partitions: int, result: Resu
 
 
 async def _wake(driver: Driver, process: Process) -> str:
-    """A few events at a time until the first result is there: then the peer is up. Otherwise why not."""
+    """Send a few events at a time until the first result arrives, which shows that the peer is up. Returns an error if
+    not."""
     deadline = time.monotonic() + _FIRST_OUTPUT
     while not driver.received:
         if process.ended:
@@ -174,7 +176,7 @@ async def _wake(driver: Driver, process: Process) -> str:
 
 
 async def _drained(driver: Driver, process: Process) -> bool:
-    """True: the peer did not get through in time."""
+    """True: the peer did not finish in time."""
     deadline = time.monotonic() + _DRAIN
     while driver.due and time.monotonic() < deadline and not process.ended:  # noqa: ASYNC110  peers tell nobody
         await asyncio.sleep(0.05)

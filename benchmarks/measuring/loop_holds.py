@@ -1,8 +1,8 @@
-"""Who holds the event loop, and for how long: handling, commits, and the steps of a checkpoint, each apart.
+"""How long the event loop is held by handling, by commits, and by each step of a checkpoint.
 
-A coroutine holds the loop from where it is resumed to where it waits again. Every such piece is measured, and so is
-each call of the functions that are called directly. Links are made in a thread, but RocksDB holds Python's lock
-meanwhile: it is the loop that waits for it, so they count here, too.
+A coroutine holds the loop from its resumption to its next suspension. Every such slice is measured, and each call of
+functions that are called directly. Links are created in a thread, but RocksDB holds the GIL meanwhile and blocks the
+loop, so they count here, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OF_CHECKPOINTS = (HOLD, TAKE, LINK, LEAD)
 
 
 class Holding:
-    """The longest piece of each kind, in seconds: by the clock, and in CPU time, of which others take none away."""
+    """The longest slice of each kind in seconds, by wall clock and by CPU time, which other processes do not affect."""
 
     def __init__(self) -> None:
         self.longest: dict[str, float] = {}
@@ -45,7 +45,7 @@ class Holding:
 
     @staticmethod
     def worst(some: Iterable[Holding]) -> Holding:
-        """Of each kind, in any of them."""
+        """The longest slice of each kind over all of them."""
         worst = Holding()
         for one in some:
             for all_, found in (worst.longest, one.longest), (worst.most_cpu, one.most_cpu):
@@ -63,7 +63,7 @@ class Holding:
 
     @property
     def by_checkpoints(self) -> tuple[float, float]:
-        """By the clock, and in CPU time."""
+        """Wall clock and CPU time."""
         return max(self.longest[kind] for kind in OF_CHECKPOINTS), max(self.most_cpu[kind] for kind in OF_CHECKPOINTS)
 
     def told(self, *kinds: str) -> str:
@@ -111,7 +111,7 @@ def _awaited(holding: Holding, kind: str, function: Callable[..., Awaitable[Any]
 
 
 class _Pieces:
-    """Drives a coroutine, and times each piece of it."""
+    """Drives a coroutine and times each slice."""
 
     def __init__(self, work: Awaitable[Any], timing: Callable[[], AbstractContextManager[None]]) -> None:
         self._steps: Any = work.__await__()
@@ -131,7 +131,7 @@ class _Pieces:
                 resume = partial(self._steps.throw, error)
 
     def _send(self, value: Any) -> Any:
-        """What `await` gives back is nothing, as a rule, and an iterator takes nothing else."""
+        """Awaits normally resume with None, which is all that an iterator can send."""
         return next(self._steps) if value is None else self._steps.send(value)
 
 

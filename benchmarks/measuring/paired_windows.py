@@ -1,17 +1,17 @@
-"""Two ways of running, compared within one run: windows of equal length take turns, and neighbours are compared.
+"""Compares two variants within one run: windows of equal length alternate, and neighbours are compared.
 
-A machine that others share is faster in one minute than in the next, by more than what is to be measured. Neighbours
-have the same weather, and the order ABBA ABBA … A lets whatever grows or shrinks steadily fall on both alike.
+The speed of a shared machine varies between minutes by more than the effect to be measured. Neighbouring windows have
+similar conditions, and the order ABBA ABBA … A cancels linear trends.
 
-What a window leaves behind for the next one is measured, too. Every second window follows one of the other kind, so
+The after-effect of a window on the next one is measured, too. Every second window follows one of the other kind, so
 there are two series of pairs, and each window but the first and the last is in both:
 
 - Neighbours of different kinds: B / A. Both kinds follow either kind equally often.
-- Neighbours of one kind, of which one follows a B, and one an A: what a B costs its successor.
+- Neighbours of one kind, of which one follows a B, and one an A: the cost of a B for its successor.
 
-The product of both ratios is what B costs when it goes on and on, as far as that shows within two windows. A window in
-which others were busy may be left out, and its partner with it. That is no choice between results: what others do does
-not depend on the kind of the window.
+The product of both ratios is the cost of running B continuously, as far as it shows within two windows. A window in
+which other processes were busy may be left out, with its partner. This does not bias the result, since other processes
+are independent of the kind of the window.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ratio:
     error: float
     """The standard error of the mean."""
     pairs: int
-    """How many it is the mean of."""
+    """The number of pairs."""
 
     def __mul__(self, other: Ratio) -> Ratio:
         parts = self.error / self.mean, other.error / other.mean
@@ -43,8 +43,8 @@ class Ratio:
 
 
 def order(pairs: int) -> Iterator[bool]:
-    """Whether each window is a B: so many pairs of neighbours of different kinds, and one more at the end, so that
-    there are as many pairs of one kind."""
+    """Whether each window is a B: this many pairs of different kinds, and one more window at the end, so that there
+    are as many pairs of one kind."""
     return islice(_turns(), 2 * pairs + 1)
 
 
@@ -54,17 +54,18 @@ def _turns() -> Iterator[bool]:
 
 
 def between(values: Sequence[float | None]) -> Ratio:
-    """B / A, of the windows' values in this order; None: it does not count."""
+    """The mean of B / A over neighbouring windows; None: the window is left out."""
     return _mean(values[:-1])
 
 
 def after(values: Sequence[float | None]) -> Ratio:
-    """A window after a B / one after an A. Whom a window follows is ABBA again, one window later."""
+    """The mean of a window after a B / one after an A. The predecessors are in the order ABBA, too, one window
+    later."""
     return _mean(values[1:])
 
 
 def _mean(values: Sequence[float | None]) -> Ratio:
-    """Geometric: a ratio and its inverse cancel out."""
+    """The geometric mean, in which a ratio and its inverse cancel."""
     pairs = enumerate(zip(values[::2], values[1::2], strict=True))
     logs = [math.log(second / first) * (-1) ** number for number, (first, second) in pairs if first and second]
     if len(logs) < 2:

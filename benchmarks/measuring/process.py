@@ -1,4 +1,4 @@
-"""A peer as a process: started in a group of its own, its CPU and memory sampled, ended with all its children."""
+"""A peer as a process group: started, sampled for CPU and memory, and ended with all its children."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Usage:
 
 
 def usage_of(pid: int) -> Usage:
-    """Children that have ended count by what their parent was told of them."""
+    """Ended children are included by their parent's accounting."""
     cpu, rss = 0.0, 0
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
@@ -44,14 +44,14 @@ def usage_of(pid: int) -> Usage:
 
 
 def _busy() -> float:
-    """CPU seconds of the whole machine since it started, those that it idled left out."""
+    """The machine's busy CPU seconds since its start."""
     times = psutil.cpu_times()
     return float(times.user + times.system + times.nice + getattr(times, "irq", 0) + getattr(times, "softirq", 0))
 
 
 @dataclass
 class Process:
-    """A running peer, and what was seen of it."""
+    """A running peer and its samples."""
 
     popen: subprocess.Popen[bytes]
     log: Path
@@ -61,7 +61,7 @@ class Process:
     own: list[Usage] = field(default_factory=list)
     brokers: list[Usage] = field(default_factory=list)
     everything: list[float] = field(default_factory=list)
-    """CPU seconds that the machine has spent on anything but this measurement and its peer."""
+    """CPU seconds of all other processes on the machine."""
 
     @property
     def ended(self) -> bool:
@@ -74,7 +74,7 @@ class Process:
         self.everything.append(_busy() - self.own[-1].cpu - self.brokers[-1].cpu - time.process_time())
 
     def cpu_between(self, start: float, end: float) -> tuple[float, float, float]:
-        """CPU seconds of the peer, of the broker and of others, between two moments, per second of it."""
+        """CPU usage of the peer, the broker and other processes between two moments, in CPU seconds per second."""
         if len(self.moments) < 2:
             return 0.0, 0.0, 0.0
         first = min(bisect_left(self.moments, start), len(self.moments) - 2)
@@ -83,7 +83,7 @@ class Process:
         own = (self.own[last].cpu - self.own[first].cpu) / span
         broker = (self.brokers[last].cpu - self.brokers[first].cpu) / span
         others = (self.everything[last] - self.everything[first]) / span
-        # A broker that is not ours cannot be told from others.
+        # an external broker cannot be distinguished from other processes
         return own, broker, max(others, 0.0) if self.broker else 0.0
 
     @property
@@ -91,13 +91,13 @@ class Process:
         return max((usage.rss for usage in self.own), default=0)
 
     def complaint(self) -> str:
-        """The last lines that it wrote, those about errors if there are any."""
+        """The last lines of its output; those about errors, if there are any."""
         lines = [line.strip()[:300] for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if re.search(r"error|exception", line, re.IGNORECASE)]
         return "\n".join((errors or lines)[-8:])
 
     async def stop(self) -> None:
-        """Ask it to end, then end all that is left of its group."""
+        """Terminate it, then kill the rest of its group."""
         self._signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self.popen.wait, _PATIENCE)
@@ -116,7 +116,7 @@ class Process:
 async def running(
     command: Sequence[str | Path], environment: Mapping[str, str], log: Path, broker: int | None
 ) -> AsyncIterator[Process]:
-    """The process is gone when this is left, whatever happened."""
+    """The process has ended when the context exits."""
     process = Process(_launch(command, environment, log), log, broker)
     try:
         yield process

@@ -1,7 +1,7 @@
-"""One measurement of throughput: a peer in its own process on a full topic, watched from outside.
+"""One throughput measurement: a peer in its own process on a full topic, observed from outside.
 
-The harness asks the broker a few times a second up to where the output is committed, which costs next to nothing, and
-reads the outputs only when the run is over. When each was appended, the broker has written down.
+The harness polls the committed end offsets of the output a few times per second, which costs almost nothing, and reads
+the outputs after the run. The broker has recorded their append times.
 """
 
 from __future__ import annotations
@@ -30,31 +30,30 @@ __all__ = ("Bench", "Result", "command_of", "environment_of", "throughput")
 _PAUSE = 0.2
 _FIRST_OUTPUT = 120.0
 _QUIET = 3.0
-"""At its end a run is quiet for so long: three times the longest commit interval."""
+"""A run has ended after so many seconds without output: three times the longest commit interval."""
 _STALLED = 20.0
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where measurements take place."""
+    """The environment of the measurements."""
 
     cluster: Cluster
     broker_pid: int | None
     seconds: float
-    """A run is ended so long after its first output, if it is not at its end before; a fast row's after three times
-    as long."""
+    """The time limit of a run from its first output; three times as long for a fast row."""
 
 
 @dataclass(kw_only=True)
 class Result:
-    """One run of one row, or why there is none."""
+    """One run of one row, or the reason why there is none."""
 
     row: str
     workload: str
     error: str = ""
     """The peer could not be run."""
     wrong: str = ""
-    """It ran, but its outputs are not right."""
+    """It ran, but its outputs are wrong."""
     complete: bool = False
     outputs: int = 0
     handled: int = 0
@@ -63,7 +62,7 @@ class Result:
     broker_cpu_us: float = 0.0
     rss_mb: float = 0.0
     others: float = 0.0
-    """The share of the machine that other processes used meanwhile: what disturbed the run."""
+    """The share of the machine used by other processes during the run."""
     p50_ms: float = 0.0
     p99_ms: float = 0.0
 
@@ -72,7 +71,7 @@ class Result:
 
 
 def environment_of(row: Row, kind: str, names: Mapping[str, str], bench: Bench, directory: Path) -> dict[str, str]:
-    """What every peer's program is told. names: the input, the output and the partitions of the input."""
+    """The environment of every peer's program. names: the input, the output and the partitions of the input."""
     known = directory / "campaigns.json"
     known.write_text(json.dumps(campaigns()))
     aim = "latency" if kind == "latency" else "throughput"
@@ -105,7 +104,7 @@ def command_of(row: Row, environment: Mapping[str, str]) -> list[str | Path]:
 
 
 async def throughput(bench: Bench, row: Row, workload: Workload) -> Result:
-    """1. Make the output topic. 2. Run the peer. 3. Check the outputs. 4. Delete what the run has made."""
+    """1. Make the output topic. 2. Run the peer. 3. Check the outputs. 4. Delete the run's topics."""
     cluster = bench.cluster
     before = await cluster.topics()
     directory = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
@@ -133,7 +132,7 @@ async def throughput(bench: Bench, row: Row, workload: Workload) -> Result:
 async def _watch(
     cluster: Cluster, process: Process, workload: Workload, output: str, seconds: float, result: Result
 ) -> float | None:
-    """Until the run is at its end (None), or is ended: then when."""
+    """Wait for the end of the run (None), or stop it and return when."""
     least = workload.least_outputs
     started = changed = time.monotonic()
     first, known = 0.0, 0

@@ -1,1 +1,1 @@
-"""The others: what each needs, how it is started, and the programs that do the workloads with it."""
+"""The peers: their setup, their commands, and the programs that implement the workloads with them."""

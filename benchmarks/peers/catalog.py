@@ -1,4 +1,4 @@
-"""Who is compared: one row per peer and configuration, and the command that runs it."""
+"""The catalogue of peers: one row per peer and configuration, and the command that runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = list[str | Path]
 
 _HERE = Path(__file__).parent
 
-# What Flink's own scripts open of Java 17 for it.
+# the same options as in Flink's own scripts for Java 17
 _OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in ("java.lang", "java.net", "java.io", "java.nio", "sun.nio.ch", "java.lang.reflect", "java.text",
@@ -34,18 +34,18 @@ class Row:
     title: str
     guarantee: Guarantee
     command: Callable[[Row], Command]
-    """Makes what the peer needs if it is not there yet. SetupError: it cannot be had."""
+    """Installs the peer if needed. SetupError: it cannot be installed."""
     commit_ms: Mapping[str, int] = field(default_factory=dict)
-    """How often it commits, by workload, where that is not 200 ms."""
+    """The commit interval by workload, if it is not 200 ms."""
     workloads: Sequence[str] = ("w", "yahoo", "latency")
     options: Mapping[str, str] = field(default_factory=dict)
     partitions: int = 4
-    """Of the input."""
+    """The partitions of the input."""
     output_partitions: int = 4
     fast: bool = False
-    """It gets through millions of events, and is measured several times; others are measured once."""
+    """Handles millions of events and is measured several times; other rows are measured once."""
     clock: bool = True
-    """It has timers by the clock; otherwise what is due goes out with the next event, and the last of it never does."""
+    """Has processing-time timers; otherwise due results are emitted with the next event, and the last ones never."""
     note: str = ""
 
     def interval(self, workload: str) -> int:
@@ -53,7 +53,7 @@ class Row:
 
 
 def _tidegate(row: Row) -> Command:
-    """Told the broker, the data directory and the app by the harness."""
+    """The harness adds the broker, the data directory and the app."""
     return [Path(sys.executable).with_name("tidegate"), "worker", "--processes", row.options.get("processes", "1")]
 
 
@@ -82,7 +82,7 @@ def _java(peer: str, *options: str) -> Callable[[Row], Command]:
 
 
 def _pyflink(row: Row) -> Command:
-    """The connector's jars come with the Flink peer."""
+    """The connector's jars are part of the Flink peer."""
     jars = setup.build("flink") / "libs"
     needed = [
         next(jars.glob(f"{name}-*.jar")) for name in ("flink-connector-kafka", "flink-connector-base", "kafka-clients")
@@ -91,7 +91,7 @@ def _pyflink(row: Row) -> Command:
     return [python, _HERE / "programs" / "pyflink_peer.py", *needed]
 
 
-# Where a commit is dear, it comes every second in the runs for throughput, to the peer's advantage.
+# where a commit is expensive, the throughput runs commit every second, to the peer's advantage
 _SECOND = {"w": 1000, "yahoo": 1000}
 
 ROWS: Sequence[Row] = (
@@ -135,7 +135,8 @@ QUICK = ("tidegate", "bare", "kafka-streams", "quix", "faust-table")
 
 
 def choose(names: str) -> list[Row]:
-    """quick, all, or names with commas; a name without its ending stands for all that begin so. KeyError: no such."""
+    """quick, all, or comma-separated names; a name without its suffix selects all rows with this prefix. KeyError:
+    unknown."""
     wanted = QUICK if names == "quick" else [row.name for row in ROWS] if names == "all" else names.split(",")
     chosen: list[Row] = []
     for name in wanted:

@@ -1,6 +1,6 @@
-"""Makes what a peer needs: a virtual environment of its own, since peers contradict each other, or a Maven build.
+"""Installs peers: in a virtual environment each, since their requirements conflict, or as a Maven build.
 
-All of it is kept in the user's cache, under a name that changes with what it was made from.
+The results are kept in the user's cache, under a name derived from their inputs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PATIENCE = 1800
 
 
 class SetupError(RuntimeError):
-    """A peer's own programs cannot be made here; the message is the tool's."""
+    """A peer cannot be installed here; the message is the tool's."""
 
 
 def cache_directory() -> Path:
@@ -55,7 +55,7 @@ def build(peer: str) -> Path:
 
 
 def _installer(python: Path) -> list[str]:
-    """uv where it is at hand, else pip: both check the same hashes."""
+    """uv if it is installed, else pip: both check the same hashes."""
     beside = Path(sys.executable).with_name("uv")
     uv = shutil.which("uv") or (str(beside) if beside.exists() else None)
     if uv:
@@ -64,7 +64,7 @@ def _installer(python: Path) -> list[str]:
 
 
 def _make_room(peer: str) -> None:
-    """What this peer had before, complete or not, is of no use any more."""
+    """Delete earlier installations of this peer, complete or not."""
     for former in cache_directory().glob(f"{peer}-*"):
         shutil.rmtree(former, ignore_errors=True)
 

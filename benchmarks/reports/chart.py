@@ -1,4 +1,4 @@
-"""The picture: a bar per row, by hand, so that it is small and the same everywhere."""
+"""The bar chart as SVG, generated directly, so that it is small and reproducible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONCE = {"exactly_once": "", "at_least_once": ", at least once"}
 
 
 def bars(title: str, subtitle: str, lines: Sequence[Line]) -> str:
-    """Events per second, the fastest first. What was not right has no bar."""
+    """Events per second, fastest first. Wrong results have no bar."""
     shown = sorted((line for line in lines if line.good and line["rate"]), key=lambda line: -line["rate"])
     height = _TOP + len(shown) * (_BAR + _GAP) + 16
     longest = max((line["rate"] for line in shown), default=1.0)

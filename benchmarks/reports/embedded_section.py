@@ -1,4 +1,4 @@
-"""W on the embedded log, in turns with a bare loop in memory, and with a large state."""
+"""W on the embedded log, alternating with a bare loop in memory, and with a large state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _USUAL = "Tidegate, 100 k keys"
 
 
 def small(events: int, rounds: int) -> dict[str, dict[str, Any]]:
-    """W with 100 k keys, the bare loop and the floor, in turns."""
+    """W with 100 k keys, the bare loop and the floor, in alternation."""
     results: list[dict[str, dict[str, Any]]] = []
     for _ in range(rounds):
         directory = tempfile.mkdtemp(prefix="tidegate-bench-")
@@ -52,7 +52,7 @@ def small(events: int, rounds: int) -> dict[str, dict[str, Any]]:
 
 
 def _medians(title: str, results: list[dict[str, dict[str, Any]]]) -> dict[str, float]:
-    """The ratio is that of each round: others on the machine slow the neighbours of a round down alike."""
+    """The ratio is computed per round: other processes slow down both runs of a round alike."""
     return {
         "rate": statistics.median(result[title]["rate"] for result in results),
         "of_bare": statistics.median(result[title]["rate"] / result[_BARE]["rate"] for result in results),

@@ -1,6 +1,6 @@
-"""Puts the figures where readers look: the README, docs/benchmarks.md and the picture. Made from the saved results.
+"""Publishes the saved results in the README, docs/benchmarks.md and the chart.
 
-python -m benchmarks.reports.publish     writes them again from benchmarks/results/published.json
+python -m benchmarks.reports.publish     regenerates them from benchmarks/results/published.json
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PEERS = ("w", "yahoo", "latency")
 
 
 def publish(sections: Mapping[str, Any], root: Path = _ROOT) -> None:
-    """The workloads of this run replace what was published of them; others stay."""
+    """The workloads of this run replace their published results; other workloads are kept."""
     saved = root / _RESULTS
     known = json.loads(saved.read_text()) if saved.exists() else {}
     saved.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def _readme(sections: Mapping[str, Any]) -> str:
 
 
 def _ratios(section: Mapping[str, Any]) -> str:
-    """How it compares with the others; how it compares with itself is on the page."""
+    """The ratios to peers; the ratios between own configurations are on the page."""
     told = [
         f"{times:.2g} × {label.partition(',')[0]}"
         for label, times in ratios_of(lines_of(section))
@@ -83,7 +83,7 @@ def _page(sections: Mapping[str, Any]) -> str:
 
 
 def _fill(page: Path, text: str) -> None:
-    """Replace what is between the markers."""
+    """Replace the text between the markers."""
     before, start, rest = page.read_text().partition(_START)
     _, end, after = rest.partition(_END)
     if not start or not end:

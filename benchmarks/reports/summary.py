@@ -1,4 +1,4 @@
-"""What is said of many runs: medians by row, and the ratios between rows. It is made from plain data, as saved."""
+"""The summary of many runs: medians per row, and ratios between rows, computed from the saved plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks.peers.catalog import ROWS, Row
 
 __all__ = ("RATIOS", "Line", "disturbance", "lines_of", "machine", "ratios_of", "section_of")
 
-# Who is compared with whom, and how that is told.
+# the compared rows, and the texts of the comparisons
 RATIOS: Sequence[tuple[str, str, str]] = (
     ("tidegate", "kafka-streams", "Kafka Streams, exactly once"),
     ("tidegate", "flink-rocksdb", "Flink on RocksDB, exactly once"),
@@ -37,7 +37,7 @@ RATIOS: Sequence[tuple[str, str, str]] = (
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table: a peer's medians, or why there are none."""
+    """One row of a table: a peer's medians, or the reason why there are none."""
 
     row: Row
     runs: int
@@ -59,7 +59,7 @@ def section_of(results: Iterable[Result], events: int) -> dict[str, Any]:
 
 
 def lines_of(section: Mapping[str, Any]) -> list[Line]:
-    """In the order of the catalogue; the rows that were run."""
+    """The rows that were run, in the order of the catalogue."""
     runs = {row.name: [run for run in section["runs"] if run["row"] == row.name] for row in ROWS}
     return [_line(row, runs[row.name]) for row in ROWS if runs[row.name]]
 
@@ -73,7 +73,7 @@ def _line(row: Row, runs: list[dict[str, Any]]) -> Line:
 
 
 def ratios_of(lines: Sequence[Line]) -> list[tuple[str, float]]:
-    """Those whose both sides were measured."""
+    """The ratios of which both sides were measured."""
     rates = {line.row.name: line["rate"] for line in lines if line.good and line["rate"]}
     return [
         (label, rates[subject] / rates[other])
@@ -83,7 +83,7 @@ def ratios_of(lines: Sequence[Line]) -> list[tuple[str, float]]:
 
 
 def disturbance(sections: Iterable[Mapping[str, Any]]) -> float:
-    """The share of the machine that others used, in the median run. Above 0.1, figures are not worth much."""
+    """The share of the machine used by other processes in the median run. Above 0.1, results are unreliable."""
     runs = [run["others"] for section in sections for run in section.get("runs", ()) if not run["error"]]
     return statistics.median(runs) if runs else 0.0
 

@@ -32,7 +32,7 @@ def terminal(kind: str, section: Mapping[str, Any]) -> Table:
 
 
 def details(kind: str, section: Mapping[str, Any]) -> str:
-    """One workload, with everything that was measured, in Markdown."""
+    """One workload with all measurements, in Markdown."""
     lines = lines_of(section)
     events = f", {section['events']:,} events" if kind != "latency" else ""
     parts = [f"### {_TITLES[kind]}{events}", _markdown(_cells(kind, lines)), _machine(section)]
@@ -43,7 +43,7 @@ def details(kind: str, section: Mapping[str, Any]) -> str:
 
 
 def overview(sections: Mapping[str, Any]) -> str:
-    """All workloads in one table, in Markdown: what a reader wants first."""
+    """All workloads in one overview table, in Markdown."""
     found = {kind: {line.row.name: line for line in lines_of(section)} for kind, section in sections.items()}
     rows = {row.name: row for row in ROWS if any(row.name in lines for lines in found.values())}
     header = [
@@ -111,7 +111,7 @@ def _short(line: Line) -> str:
 
 
 def problems(lines: Sequence[Line]) -> list[str]:
-    """What is behind the rows without figures: the first line, and the last, where errors say what they are."""
+    """The reasons of rows without results: the first and the last line of the output, which names the error."""
     told = []
     for line in lines:
         if not line.good:
@@ -127,7 +127,7 @@ def _markdown(table: Sequence[Sequence[str]]) -> str:
 
 
 def markdown_row(cells: Iterable[str]) -> str:
-    """The bar would end a cell."""
+    """A vertical bar would end a cell."""
     return "|" + "".join(f" {cell.replace('|', '¦')} |" if cell else " |" for cell in cells)
 
 

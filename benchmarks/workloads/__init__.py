@@ -1,1 +1,1 @@
-"""What is measured: the events of each workload, the outputs that are right, and how a rate is read from them."""
+"""The workloads: their events, the expected outputs, and how a rate is computed from them."""

@@ -21,13 +21,13 @@ __all__ = ("GRACE", "WINDOW", "Ads", "AdsCheck", "campaigns")
 
 WINDOW = 10_000
 GRACE = 60_000
-"""A window closes when event time is so many ms past its end. Peers that take the highest time seen for the time of
-all need that much: after a shuffle, the events of the partitions that were read faster come first."""
+"""A window closes when event time is this many ms past its end. Peers that use the highest timestamp seen as event time
+need it: after a shuffle, events of partitions that were read faster arrive first."""
 
 _CAMPAIGNS, _ADS, _USERS = 100, 1000, 100_000
 _KINDS = ("view", "click", "purchase")
 
-# The part of a run that the rate is taken from: neither while it starts nor when less and less is left to do.
+# the part of a run that the rate is computed from: without its start and its end
 _FROM, _TO = 0.05, 0.95
 
 
@@ -38,7 +38,7 @@ def campaigns() -> dict[str, str]:
 
 @dataclass
 class Ads:
-    """The input, a thousand events to a second of event time, and the counts that must come of it."""
+    """The input, a thousand events per second of event time, and the expected counts."""
 
     events: int
     partitions: int
@@ -71,7 +71,7 @@ class Ads:
 
     @cached_property
     def counts(self) -> dict[tuple[str, int], int]:
-        """What must be counted, by campaign and window."""
+        """The expected counts, by campaign and window."""
         counts: dict[tuple[str, int], int] = defaultdict(int)
         for number, _, ad, kind in self._numbers():
             if kind == 0:
@@ -84,7 +84,8 @@ class Ads:
 
     @cached_property
     def closing(self) -> set[tuple[str, int]]:
-        """The windows that must have closed when all events are handled, whatever a partition has seen last."""
+        """The windows that must have closed when all events are handled, independent of the last events of the
+        partitions."""
         time = self.start + self.events - GRACE - 2 * WINDOW
         return {item for item in self.counts if item[1] + WINDOW <= time}
 

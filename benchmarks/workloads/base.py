@@ -1,4 +1,4 @@
-"""What the harness needs of a workload: its events, and a check that turns outputs into a verdict and a rate."""
+"""The interface of a workload: its events, and a check that derives a verdict and a rate from outputs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ("Check", "Verdict", "Workload")
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a peer's committed outputs say."""
+    """The verdict on a peer's committed outputs."""
 
     complete: bool
     """All events were handled, as far as outputs can tell."""
     problem: str
-    """What is wrong with the outputs; empty: nothing."""
+    """The errors of the outputs; empty: none."""
     outputs: int
     handled: int
-    """So many events were handled, up to the last output."""
+    """The number of events handled up to the last output."""
     rate: float
     """Events per second, between the two moments below."""
     start: float
@@ -35,11 +35,11 @@ class Check(Protocol):
     def take(self, records: Iterable[Any]) -> None: ...
 
     def verdict(self, *, stopped: float | None) -> Verdict:
-        """stopped: when the run was ended before its end; what was under way then need not be there."""
+        """stopped: the time at which the run was stopped early; outputs in progress then may be missing."""
 
 
 class Workload(Protocol):
-    """A topic full of events, and what must come out of it."""
+    """The events of a topic, and the expected outputs."""
 
     @property
     def kind(self) -> str: ...
@@ -51,9 +51,9 @@ class Workload(Protocol):
     def events(self) -> int: ...
     @property
     def least_outputs(self) -> int:
-        """No run is at its end before it has committed so many outputs."""
+        """The least number of outputs of a complete run."""
 
     def stream(self) -> Iterator[Event]: ...
 
     def check(self, *, clock: bool) -> Check:
-        """clock: the peer has timers by the clock."""
+        """clock: the peer has processing-time timers."""

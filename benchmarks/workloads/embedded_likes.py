@@ -26,7 +26,7 @@ async def counter(ctx: Context, like: Like, seen: Annotated[ValueState[int], Def
 
 
 def bare_loop(values: list[bytes]) -> float:
-    """Events per second of the least that could be done: parse, count in a dict, over records in memory."""
+    """Events per second of the minimal loop: parse and count in a dict, over records in memory."""
     counters: dict[str, int] = {}
     started = time.perf_counter()
     for raw in values:

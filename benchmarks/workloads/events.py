@@ -20,14 +20,14 @@ class Like(msgspec.Struct):
 
 
 class Count(msgspec.Struct):
-    """W's result: so many likes has somebody got."""
+    """W's result: the number of likes of a person."""
 
     who: str
     n: int
 
 
 class Counted(msgspec.Struct, rename={"last": "final"}):
-    """Yahoo's result: so many views had a campaign in a window, until now or finally."""
+    """Yahoo's result: the views of a campaign in a window, so far or finally."""
 
     campaign: str
     window: int

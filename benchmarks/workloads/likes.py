@@ -17,7 +17,7 @@ from tidegate.keys import partition_of
 
 __all__ = ("Likes", "LikesCheck")
 
-# Whoever starts has caches to fill, so a second of the run is left out if the run is long enough for that.
+# The first second of a run fills caches; it is left out if the run is long enough.
 _LEFT_OUT = 1.0
 _LONG_ENOUGH = 5.0
 
@@ -27,7 +27,7 @@ _UNDER_WAY = 3.0
 
 @dataclass
 class Likes:
-    """The input of W, and what every event of it must lead to."""
+    """The input of W, and the expected output of every event."""
 
     events: int
     keys: int
@@ -139,7 +139,7 @@ class LikesCheck:
         return [places[min(count, len(places)) - 1] if count else 0 for places, count in pairs]
 
     def _missing(self, handled: list[int]) -> str:
-        """Every output that these many events of each partition lead to must be there."""
+        """Check that every output of this many events per partition is present."""
         expected: dict[int, int] = defaultdict(int)
         for numbers, length in zip(self._likes.order, handled, strict=True):
             for number in numbers[:length]:

@@ -40,11 +40,11 @@ app = faust.App(
     os.environ["BENCH_ID"],
     broker=f"kafka://{os.environ['BENCH_BROKER']}",
     datadir=os.environ["BENCH_DATA"],
-    # The driver of the same RocksDB that others here use.
+    # the RocksDB driver of the other peers
     store="rocksdb://?driver=rocksdict",
     topic_partitions=PARTITIONS,
     consumer_auto_offset_reset="earliest",
-    # Without a little waiting every output is a request of its own, and throughput is half of this.
+    # without a linger every output is a request of its own, which halves the throughput
     producer_linger=0.05 if os.environ["BENCH_AIM"] == "throughput" else 0,
     web_enabled=False,
     topic_disable_leader=True,

@@ -111,7 +111,7 @@ def environment(jars: list[str]) -> StreamExecutionEnvironment:
     configuration.set_string("python.execution-mode", os.environ["BENCH_MODE"])
     configuration.set_string("python.executable", sys.executable)
     configuration.set_string("python.client.executable", sys.executable)
-    configuration.set_string("restart-strategy.type", "none")  # what goes wrong is to be seen
+    configuration.set_string("restart-strategy.type", "none")  # show errors
     configuration.set_string("state.backend.type", "rocksdb")
     configuration.set_string("execution.checkpointing.incremental", "true")
     configuration.set_string("execution.checkpointing.storage", "filesystem")

@@ -25,7 +25,7 @@ def likes(app: Application, source: Any, output: Any) -> None:
 
 
 class Windows:
-    """Counts views in windows. Quix has no timers, so whatever is due goes out with the campaign's next view."""
+    """Counts views in windows. Quix has no timers, so due results are emitted with the campaign's next view."""
 
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
