@@ -27,15 +27,10 @@ from tidegate.declarations import (
     outputs_of,
 )
 from tidegate.errors import DefinitionError
-from tidegate.functions.decorators import ProcessDecorator
-from tidegate.functions.definition import ActorSpec, ExecutionSpec, Guarantee
-from tidegate.functions.factories import actor_service, class_service, function_service
-from tidegate.functions.key_types import field_key_type, service_key_type
-from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
-from tidegate.functions.process import ProcessFunction
-from tidegate.functions.service import Service
-from tidegate.functions.topics import TopicDefinition
-from tidegate.functions.validation import (
+from tidegate.functions.declaration.decorators import ProcessDecorator
+from tidegate.functions.declaration.factories import actor_service, class_service, function_service
+from tidegate.functions.declaration.key_types import field_key_type, service_key_type
+from tidegate.functions.declaration.validation import (
     KeyBy,
     check_field,
     check_limits,
@@ -44,6 +39,11 @@ from tidegate.functions.validation import (
     getter,
     snake,
 )
+from tidegate.functions.definition import ActorSpec, ExecutionSpec, Guarantee
+from tidegate.functions.policies import DEAD_LETTER, STOP, ErrorPolicy
+from tidegate.functions.process import ProcessFunction
+from tidegate.functions.service import Service
+from tidegate.functions.topics import TopicDefinition
 from tidegate.settings import setting_names
 from tidegate.time.clock import Duration, to_duration
 from tidegate.time.sources import EventTime, TimeSource

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, ParamSpec
 
 from tidegate.errors import DefinitionError
-from tidegate.functions.validation import nearest
+from tidegate.functions.declaration.validation import nearest
 
 __all__ = ("missing_attribute", "refuse_unknown_options")
 

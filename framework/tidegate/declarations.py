@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 from tidegate.errors import DefinitionError
+from tidegate.functions.declaration.factories import KeyFunction
+from tidegate.functions.declaration.key_types import KeyedInput
+from tidegate.functions.declaration.validation import KeyBy, check_field, getter
 from tidegate.functions.definition import Guarantee
-from tidegate.functions.factories import KeyFunction
-from tidegate.functions.key_types import KeyedInput
 from tidegate.functions.policies import ErrorPolicy
 from tidegate.functions.topics import TopicDefinition
-from tidegate.functions.validation import KeyBy, check_field, getter
 from tidegate.time.clock import Duration
 from tidegate.time.sources import EventTime, TimeSource
 from tidegate.time.watermarks import WatermarkStrategy

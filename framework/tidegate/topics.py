@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, overload
 
 from tidegate.errors import DefinitionError
-from tidegate.functions.references import TopicReference
+from tidegate.functions.declaration.references import TopicReference
+from tidegate.functions.declaration.type_variables import TypeVar
 from tidegate.functions.topics import TopicDefinition, TopicHeaders
-from tidegate.functions.type_variables import TypeVar
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Instant
 

@@ -16,7 +16,7 @@ from faust.utils.urls import urllist
 
 from tidegate.directories import data_directory, on_kafka
 from tidegate.errors import DefinitionError
-from tidegate.functions.validation import nearest
+from tidegate.functions.declaration.validation import nearest
 from tidegate.settings import Settings
 
 __all__ = ("FAUST_DEFAULTS", "FAUST_OPTIONS", "check_options", "connect_faust", "keep_tables")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
-from tidegate.functions.references import ServiceReference, TopicReference
-from tidegate.functions.type_variables import TypeVar
+from tidegate.functions.declaration.references import ServiceReference, TopicReference
+from tidegate.functions.declaration.type_variables import TypeVar
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
 

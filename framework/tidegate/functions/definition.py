@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import TaskInfo
-from tidegate.functions.handler_call import BoundHandler
-from tidegate.functions.handler_spec import HandlerSpec, InputHandler
+from tidegate.functions.declaration.handler_call import BoundHandler
+from tidegate.functions.declaration.handler_spec import HandlerSpec, InputHandler
 from tidegate.functions.messages import MessageDefinition
 from tidegate.functions.migrations import Migration
 from tidegate.functions.policies import STOP, ErrorPolicy

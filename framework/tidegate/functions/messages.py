@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from tidegate.codecs import Codec, codec_for, type_name
 from tidegate.errors import DefinitionError, InsideHandlerError, UnknownMessageError
-from tidegate.functions.handler_spec import HandlerSpec
+from tidegate.functions.declaration.handler_spec import HandlerSpec
 from tidegate.logs.base import Headers
 from tidegate.time.clock import Duration, Instant
 
 if TYPE_CHECKING:
-    from tidegate.functions.decorators import MessageMethodDecorator
+    from tidegate.functions.declaration.decorators import MessageMethodDecorator
 
 __all__ = (
     "ASK_SECONDS",

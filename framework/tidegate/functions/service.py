@@ -8,9 +8,12 @@ from typing import Any, Generic, TypeVar, overload
 
 from tidegate.codecs import may_be, type_name
 from tidegate.errors import DefinitionError, UsageError
-from tidegate.functions.decorators import MessageDecorator, TimerDecorator
+from tidegate.functions.declaration.decorators import MessageDecorator, TimerDecorator
+from tidegate.functions.declaration.handler_spec import Handler
+from tidegate.functions.declaration.references import ServiceReference
+from tidegate.functions.declaration.signature import HandlerSignature, check_key_type, read_signature
+from tidegate.functions.declaration.type_variables import TypeVar as TypeVarWithDefault
 from tidegate.functions.definition import LifecycleHook, ServiceDefinition
-from tidegate.functions.handler_spec import Handler
 from tidegate.functions.messages import (
     ASK_SECONDS,
     MessageDefinition,
@@ -23,9 +26,6 @@ from tidegate.functions.messages import (
     refuse_in_handlers,
 )
 from tidegate.functions.migrations import read_migration
-from tidegate.functions.references import ServiceReference
-from tidegate.functions.signature import HandlerSignature, check_key_type, read_signature
-from tidegate.functions.type_variables import TypeVar as TypeVarWithDefault
 from tidegate.logs.base import Headers
 from tidegate.state.declaration import StateDeclaration
 from tidegate.time.clock import Duration, Instant

@@ -22,9 +22,9 @@ from tidegate.engine.task import Task
 from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, UsageError
 from tidegate.functions.context import Timer
+from tidegate.functions.declaration.references import TopicReference
 from tidegate.functions.definition import ServiceDefinition
 from tidegate.functions.messages import MessageDefinition, Outgoing, Request
-from tidegate.functions.references import TopicReference
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.actor_client import compose
 from tidegate.keys import decode_key, encode_key

@@ -10,9 +10,9 @@ from typing import Any
 
 from tidegate.errors import UnknownNameError
 from tidegate.functions.context import Timer
+from tidegate.functions.declaration.references import ServiceReference, TopicReference
+from tidegate.functions.declaration.type_variables import TypeVar
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.references import ServiceReference, TopicReference
-from tidegate.functions.type_variables import TypeVar
 from tidegate.host.app_definition import AppDefinition
 from tidegate.logs.base import LogRecord, TopicPartition
 from tidegate.query.pages import PageEntry

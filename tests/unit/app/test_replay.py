@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.codecs import codec_for
+from tidegate.functions.declaration.handler_spec import HandlerSpec
 from tidegate.functions.definition import InputSpec
-from tidegate.functions.handler_spec import HandlerSpec
 from tidegate.functions.shuffle_steps import ShuffleSteps
 from tidegate.functions.topics import TopicDefinition
 from tidegate_app.actions.replay import _behind_its_shuffle, _through_its_shuffle

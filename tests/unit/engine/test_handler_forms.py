@@ -23,7 +23,7 @@ from tidegate import (
     ValueState,
     on,
 )
-from tidegate.functions.handler_call import bound_handler
+from tidegate.functions.declaration.handler_call import bound_handler
 from tidegate.testing import AppHarness
 
 FORMS = {"plain": ("def", ""), "async": ("async def", ""), "awaiting": ("async def", "await asyncio.sleep(0)")}

@@ -17,10 +17,10 @@ from tidegate.codecs import codec_for
 from tidegate.engine.processing.context import STAMP_HEADER
 from tidegate.engine.topology.shuffle import ShuffleHandler
 from tidegate.errors import DefinitionError, ServiceFailedError
+from tidegate.functions.declaration.handler_spec import HandlerSpec
+from tidegate.functions.declaration.signature import read_signature
 from tidegate.functions.definition import ExecutionSpec, Guarantee, InputSpec, ServiceDefinition
-from tidegate.functions.handler_spec import HandlerSpec
 from tidegate.functions.shuffle_steps import ShuffleSteps
-from tidegate.functions.signature import read_signature
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.app_definition import AppDefinition
 from tidegate.testing import AppHarness

@@ -9,9 +9,9 @@ import pytest
 from tidegate import App, Context, ProcessFunction, Timer, ValueState
 from tidegate.codecs import codec_for
 from tidegate.errors import DefinitionError
+from tidegate.functions.declaration.handler_spec import HandlerSpec
+from tidegate.functions.declaration.signature import read_signature
 from tidegate.functions.definition import ExecutionSpec, InputSpec, ServiceDefinition
-from tidegate.functions.handler_spec import HandlerSpec
-from tidegate.functions.signature import read_signature
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.app_definition import AppDefinition
 from tidegate.keys import partition_of

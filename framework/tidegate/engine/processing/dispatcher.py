@@ -18,16 +18,16 @@ from tidegate.engine.processing.coroutine_driver import CoroutineDriver
 from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.invocation import Invoker
 from tidegate.engine.processing.key_order import KeyOrder
-from tidegate.engine.processing.message_operator import MessageOperator
-from tidegate.engine.processing.operator import Operator, Pause
+from tidegate.engine.processing.operators.message_operator import MessageOperator
+from tidegate.engine.processing.operators.operator import Operator, Pause
+from tidegate.engine.processing.operators.record_operator import RecordOperator
+from tidegate.engine.processing.operators.shuffle_operator import ShuffleOperator
+from tidegate.engine.processing.operators.threaded_operator import ThreadedOperator
 from tidegate.engine.processing.prefetch import Prefetch
-from tidegate.engine.processing.record_operator import RecordOperator
 from tidegate.engine.processing.run_queue import RunQueue
-from tidegate.engine.processing.shuffle_operator import ShuffleOperator
-from tidegate.engine.processing.threaded_operator import ThreadedOperator
 from tidegate.engine.topology.shuffle import ShuffleHandler
+from tidegate.functions.declaration.handler_spec import MESSAGES, InputHandler
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.handler_spec import MESSAGES, InputHandler
 from tidegate.logs.base import LogRecord
 from tidegate.time.combined_watermark import CombinedWatermark
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tidegate.engine.runtime.handler_threads import HandlerThreads, ThreadPools
 from tidegate.functions.context import TaskInfo
+from tidegate.functions.declaration.handler_call import is_async
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.handler_call import is_async
 
 __all__ = ("FunctionLifecycle",)
 

@@ -22,14 +22,14 @@ from tidegate.engine.processing.error_handler import ErrorHandler, FailureAction
 from tidegate.engine.processing.input import Input
 from tidegate.engine.processing.isolation import Blame
 from tidegate.engine.processing.key_order import KeyOrder
+from tidegate.engine.processing.operators.thread_call import ThreadCall
 from tidegate.engine.processing.run_queue import RunQueue
-from tidegate.engine.processing.thread_call import ThreadCall
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.engine.runtime.handler_threads import HandlerThreads
 from tidegate.errors import DataError, DecodeError, HandlerTimeoutError, UnknownTimerError
+from tidegate.functions.declaration.handler_call import BoundHandler
+from tidegate.functions.declaration.handler_spec import MESSAGES
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.handler_call import BoundHandler
-from tidegate.functions.handler_spec import MESSAGES
 from tidegate.logs.base import LogRecord
 from tidegate.time.clock import Clock
 

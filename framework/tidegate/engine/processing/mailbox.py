@@ -32,8 +32,8 @@ from tidegate.engine.formats.actor_message import (
 from tidegate.engine.processing.output import Output
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import RejectedError, UnknownMessageError, UnknownNameError, UsageError
+from tidegate.functions.declaration.handler_call import BoundHandler
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.handler_call import BoundHandler
 from tidegate.functions.messages import Request, the_one_for
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import encode_key

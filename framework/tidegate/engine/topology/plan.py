@@ -13,8 +13,8 @@ from tidegate.engine.formats.actor_message import REMEMBERED, remembering
 from tidegate.engine.topology.run import FIRST, Run
 from tidegate.engine.topology.shuffle import ShufflePlan, changelog_topic
 from tidegate.errors import DefinitionError
+from tidegate.functions.declaration.handler_spec import MESSAGES
 from tidegate.functions.definition import InputSpec, ServiceDefinition
-from tidegate.functions.handler_spec import MESSAGES
 from tidegate.functions.policies import DeadLetter, Retry
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import TopicPartition, TopicSpec

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from tidegate.engine.topology.run import Run
 from tidegate.errors import PlacementError
+from tidegate.functions.declaration.handler_spec import InputHandler
 from tidegate.functions.definition import ExecutionSpec, InputSpec, ServiceDefinition
-from tidegate.functions.handler_spec import InputHandler
 from tidegate.functions.shuffle_steps import ShuffleSteps
 from tidegate.functions.topics import TopicDefinition
 from tidegate.logs.base import TopicSpec

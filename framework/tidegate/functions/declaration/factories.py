@@ -9,13 +9,13 @@ from typing import Any
 
 from tidegate.codecs import codec_for, may_be, type_name
 from tidegate.errors import DefinitionError
+from tidegate.functions.declaration.handler_spec import Handler, HandlerSpec
+from tidegate.functions.declaration.signature import check_key_type, check_method, read_class_states, read_signature
 from tidegate.functions.definition import ActorSpec, InputSpec, ServiceDefinition
-from tidegate.functions.handler_spec import Handler, HandlerSpec
 from tidegate.functions.messages import MessageDefinition, marked_methods
 from tidegate.functions.migrations import declared_migrations
 from tidegate.functions.process import ProcessFunction
 from tidegate.functions.service import Service
-from tidegate.functions.signature import check_key_type, check_method, read_class_states, read_signature
 from tidegate.functions.topics import TopicDefinition
 
 __all__ = ("KeyFunction", "actor_service", "class_service", "function_service")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tidegate.codecs import allows_none
 from tidegate.errors import DefinitionError
-from tidegate.functions.handler_call import BoundHandler, Rearranged, bound_handler, is_async
+from tidegate.functions.declaration.handler_call import BoundHandler, Rearranged, bound_handler, is_async
 
 __all__ = ("MESSAGES", "Handler", "HandlerSpec", "InputHandler", "MessageDispatch")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.functions.sync_call import without_coroutine
+from tidegate.functions.declaration.sync_call import without_coroutine
 
 Function = Callable[..., Any]
 

@@ -24,7 +24,7 @@ from tidegate import (
     ValueState,
 )
 from tidegate.errors import DefinitionError
-from tidegate.functions.signature import read_signature
+from tidegate.functions.declaration.signature import read_signature
 from tidegate.testing import AppHarness
 
 

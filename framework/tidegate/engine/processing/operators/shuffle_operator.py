@@ -19,7 +19,7 @@ from tidegate.engine.processing.context import ORIGIN_HEADER, TaskContext, own_h
 from tidegate.engine.processing.coroutine_driver import CoroutineDriver
 from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.invocation import Invoker
-from tidegate.engine.processing.operator import Pause
+from tidegate.engine.processing.operators.operator import Pause
 from tidegate.engine.processing.output import Output
 from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.topology.shuffle import ShuffleHandler

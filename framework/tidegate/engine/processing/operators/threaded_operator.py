@@ -9,7 +9,7 @@ from tidegate.engine.processing.coroutine_driver import CoroutineDriver
 from tidegate.engine.processing.input import Chunk, Input
 from tidegate.engine.processing.invocation import Invoker
 from tidegate.engine.processing.key_order import KeyOrder
-from tidegate.engine.processing.operator import Pause
+from tidegate.engine.processing.operators.operator import Pause
 from tidegate.engine.processing.run_queue import RunQueue
 from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import MissingKeyError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tidegate.errors import UsageError
-from tidegate.functions.sync_call import without_coroutine
+from tidegate.functions.declaration.sync_call import without_coroutine
 
 __all__ = ("BoundHandler", "Rearranged", "bound_handler", "check_result", "is_async", "wraps_async")
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.support import Bench
 from tidegate import DEAD_LETTER, BoundedOutOfOrderness, Context, Default, ValueState
-from tidegate.engine.processing import record_loop
-from tidegate.engine.processing.record_loop import Shape, compiled_loop, loop_source
+from tidegate.engine.processing.operators import record_loop
+from tidegate.engine.processing.operators.record_loop import Shape, compiled_loop, loop_source
 
 FLAGS = [name for name, field in Shape.__dataclass_fields__.items() if field.type == "bool"]
 
@@ -87,7 +87,7 @@ def test_a_traceback_shows_the_line_of_the_variant() -> None:
 
 
 def test_the_module_prints_variants() -> None:
-    module = [sys.executable, "-m", "tidegate.engine.processing.record_loop"]
+    module = [sys.executable, "-m", "tidegate.engine.processing.operators.record_loop"]
     printed = subprocess.run(module, check=True, capture_output=True, text=True).stdout
     assert loop_source(Shape(bounded=True)) in printed
     assert len(re.findall(r"^(?:async )?def handle_records", printed, re.MULTILINE)) == 3

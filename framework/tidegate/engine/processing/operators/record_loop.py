@@ -22,7 +22,9 @@ and a variant contains the lines of its own features only:
 Where a handler may suspend, the loop is a coroutine, and is parked with it: to await a coroutine that does not suspend
 takes 0.10 µs; to `send` into it takes 0.25 µs, since that raises StopIteration.
 
-Variants are cached. `python -m tidegate.engine.processing.record_loop` prints some; tracebacks show their lines.
+Variants are cached. Tracebacks show their lines, and this prints some of them:
+
+    python -m tidegate.engine.processing.operators.record_loop
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ from typing import Any, Final, NamedTuple
 
 from tidegate.engine.processing.coroutine_driver import FAILURES
 from tidegate.engine.processing.input import Chunk
-from tidegate.engine.processing.operator import Pause
+from tidegate.engine.processing.operators.operator import Pause
 from tidegate.errors import DataError, MissingKeyError
 from tidegate.faults import fault_point
-from tidegate.functions.handler_call import check_result
+from tidegate.functions.declaration.handler_call import check_result
 from tidegate.state.handles import InlineValue
 from tidegate.state.overlay import ABSENT
 

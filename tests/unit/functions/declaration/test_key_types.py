@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from tidegate import App, Context, Default, ValueState
 from tidegate.errors import DefinitionError
-from tidegate.functions.key_types import field_key_type
+from tidegate.functions.declaration.key_types import field_key_type
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import LogRecord
 from tidegate.testing import AppHarness

@@ -9,8 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Generic
 
+from tidegate.functions.declaration.type_variables import TypeVar
 from tidegate.functions.topics import TopicDefinition
-from tidegate.functions.type_variables import TypeVar
 
 __all__ = ("ServiceReference", "TopicReference")
 

@@ -11,8 +11,8 @@ from typing import Any
 from tidegate.codecs import may_be, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
-from tidegate.functions.handler_call import Rearranged, wraps_async
-from tidegate.functions.handler_spec import HandlerSpec
+from tidegate.functions.declaration.handler_call import Rearranged, wraps_async
+from tidegate.functions.declaration.handler_spec import HandlerSpec
 from tidegate.state.declaration import StateDeclaration, declare
 
 __all__ = ("HandlerSignature", "check_key_type", "check_method", "read_class_states", "read_signature")

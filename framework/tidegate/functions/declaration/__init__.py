@@ -1,0 +1,1 @@
+"""From decorated functions and classes to service definitions: signatures, types, checks."""
