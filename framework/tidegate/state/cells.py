@@ -1,4 +1,5 @@
-"""The kinds of cells: by key, by key and subkey, items of lists; and a suspended handler's own. See `overlay`."""
+"""The kinds of cells: by key, by key and subkey, items of lists, and private cells of suspended handlers. See
+`overlay`."""
 
 from __future__ import annotations
 
@@ -21,41 +22,41 @@ __all__ = ("Ask", "ListCells", "MapCells", "PrivateCells", "ValueCells")
 _PAGE: Final = 256
 """How many entries of a map are brought to a handler in a thread at once."""
 _SAMPLE: Final = 16
-"""How much is left to handlers, to see if they look at it."""
+"""Keys of a sample that `gather` does not load, to measure whether handlers access them."""
 _FEW: Final = 64
-"""So many new subkeys are put into a known order one by one; more are sorted with it."""
+"""Up to so many new subkeys are inserted into the sorted list one by one; more are sorted with it."""
 
 
 def _generation(entries: Iterable[Entry]) -> dict[bytes, Entry]:
-    """By key. To index it with a key that is not there returns None, and leaves that there."""
+    """By key. Indexing it with a missing key returns None, and inserts None."""
     return defaultdict(type(None), {entry.key: entry for entry in entries})  # type: ignore[arg-type]
 
 
 class ValueCells(Cells):
     """One entry per key.
 
-    Two generations: what was not touched during a whole one is dropped. Cheaper per read than keeping an LRU's
-    order."""
+    A cache of two generations: entries that were not accessed during a whole generation are evicted. A read is cheaper
+    than with an LRU's order."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._young = _generation(())
         self._old: dict[bytes, Entry] = {}
         self.rotations = 0
-        """How often something was let go."""
+        """Number of evictions."""
         self._gathers = 0
-        self._looked = self._missed = 0
-        """Of late: how many keys were looked for, and how many of them were not at hand."""
-        self._left = self._asked = 0
-        """What was left to handlers to look at, and how much of it they did."""
+        self._looked_up = self._missed = 0
+        """Recently gathered keys, and how many of them were not in memory."""
+        self._sampled = self._accessed = 0
+        """Keys of the last sample, and how many of them handlers have accessed."""
         self._eager = False
-        self._at_hand = False
-        """Most of what was gathered last was."""
+        self._mostly_cached = False
+        """Most keys of the last gather were in memory."""
 
     def entry(self, key: bytes, sub: bytes = b"") -> Entry:
         entry = self._young.get(key)
         if entry is None:
-            self._asked += 1
+            self._accessed += 1
             entry = self._old.pop(key, None)
             if entry is None:
                 store_key = self.base(key)
@@ -64,26 +65,26 @@ class ValueCells(Cells):
         return entry
 
     def gather(self, keys: Sequence[bytes | None]) -> Sequence[Entry | None]:
-        """The entries of the keys that come next, those that are at hand. Good until the event loop turns.
+        """The entries of the next keys, as far as they are in memory. Valid until the event loop turns.
 
-        What is not at hand is loaded, if handlers do look at what they get: every 16th time some of it is left to
-        them, to see."""
+        Missing entries are loaded if handlers access most of them: every 16th time, a sample is not loaded, to measure
+        that."""
         found = self._find(keys)
-        self._looked += len(keys)
+        self._looked_up += len(keys)
         if all(found):
-            self._at_hand = True
+            self._mostly_cached = True
             return found
         entries, young = [*found], self._young
         gaps = [index for index, entry in enumerate(entries) if entry is None]
-        self._at_hand = 4 * len(gaps) < len(keys)
+        self._mostly_cached = 4 * len(gaps) < len(keys)
         missing = dict.fromkeys([key for index in gaps if (key := keys[index]) is not None])
         self._missed += len(gaps)
-        if self._left:
-            self._eager, self._left = 2 * self._asked >= self._left, 0
+        if self._sampled:
+            self._eager, self._sampled = 2 * self._accessed >= self._sampled, 0
         self._gathers += 1
         if self._gathers % 16 == 1:
             sample = [*islice(missing, _SAMPLE)]
-            self._left, self._asked = len(sample), 0
+            self._sampled, self._accessed = len(sample), 0
             for key in sample:
                 del missing[key]
         if self._eager:
@@ -96,21 +97,20 @@ class ValueCells(Cells):
         return entries
 
     def _find(self, keys: Sequence[bytes | None]) -> Sequence[Entry | None]:
-        """Those that are at hand, None for the others. For some of those None is left in their place, too.
+        """The entries in memory, None for the others; a None may be inserted for some of those, too.
 
-        To find many before the first is used takes half the time: the processor waits for the memory of several at
-        once. The less there is to do between two of them, the more of them: with all hashes known, and no call for
-        each key, it takes two thirds of what `get` takes (0.30 µs against 0.45, with 100 k entries)."""
-        if self._at_hand and len(keys) > 1:
+        Looking up many entries before the first is used takes half the time, since the processor fetches the memory of
+        several at once. The less work between two look-ups, the better: with all hashes computed, and no call per key,
+        it takes two thirds of the time of `get` (0.30 µs against 0.45, with 100 k entries)."""
+        if self._mostly_cached and len(keys) > 1:
             wanted = (*keys,)
-            hash(wanted)  # bytes remember theirs
+            hash(wanted)  # bytes objects cache their hash
             return itemgetter(*wanted)(self._young)  # type: ignore[no-any-return]
         return [*map(self._young.get, keys)]  # type: ignore[arg-type]
 
     def load(self, keys: Sequence[bytes]) -> None:
-        """Bring plain entries of these keys, each once, into memory, with one call of the store: that takes less than
-        one for each. What does not belong here, or cannot be read, is left out; `entry` says why, if it is looked
-        at."""
+        """Load plain entries of distinct keys with one call of the store, which is faster than one call per key. Keys
+        that do not belong to this task, and unreadable values, are left out; `entry` raises their error on access."""
         young, old = self._young, self._old
         if old:
             young.update({key: old.pop(key) for key in keys if key in old})
@@ -127,35 +127,35 @@ class ValueCells(Cells):
             except failures:
                 continue
 
-    # -- what is read ahead ------------------------------------------------------------------------------------------
+    # -- prefetching -------------------------------------------------------------------------------------------------
     @property
     def often_missing(self) -> bool:
-        """Whether much of what was gathered of late was not at hand, and handlers do look at it. Asking begins anew."""
-        often = self._eager and 4 * self._missed >= self._looked > 0
-        self._looked = self._missed = 0
+        """Whether many recently gathered keys were not in memory, and handlers access them. Resets the counters."""
+        often = self._eager and 4 * self._missed >= self._looked_up > 0
+        self._looked_up = self._missed = 0
         return often
 
     def not_here(self, keys: Iterable[bytes | None]) -> list[bytes]:
-        """Those of these keys that are not in memory, each once."""
+        """The keys that are not in memory, without duplicates."""
         young, old = self._young, self._old
         missing = dict.fromkeys([key for key in keys if key not in young])
         return [key for key in missing if key is not None and key not in old]
 
     def take_in(self, keys: Sequence[bytes], places: Sequence[bytes], found: Sequence[bytes | None]) -> None:
-        """What the store held when it was asked for these: they come into memory, unless they are there by now."""
+        """Add prefetched values to memory, unless the keys are there by now."""
         young, old = self._young, self._old
         news = [row for row in zip(keys, places, found, strict=True) if row[0] not in young and row[0] not in old]
         if news:
             self._keep(*zip(*news, strict=True))
 
     def places(self, keys: Sequence[bytes]) -> tuple[Sequence[bytes], list[bytes]]:
-        """Those of these keys that belong here, and where they lie in the store."""
+        """The keys that belong to this task, and their store keys."""
         try:
             return keys, self.base.many(keys)
         except DataError:
-            return self._those_that_belong(keys)
+            return self._own_places(keys)
 
-    def _those_that_belong(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    def _own_places(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
         places: dict[bytes, bytes] = {}
         for key in keys:
             with suppress(DataError):
@@ -170,14 +170,14 @@ class ValueCells(Cells):
 
 
 class MapCells(Cells):
-    """Any number of entries per key, by subkey. A key's entries come and go together."""
+    """Any number of entries per key, by subkey. The entries of a key are evicted together."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._young: dict[bytes, dict[bytes, Entry]] = {}
         self._old: dict[bytes, dict[bytes, Entry]] = {}
         self._orders: dict[bytes, list[bytes]] = {}
-        """The subkeys of a slot in order, of slots that were looked through."""
+        """By key, the sorted subkeys of slots that were iterated."""
 
     def slot(self, key: bytes) -> dict[bytes, Entry]:
         """The entries of a key that are in memory."""
@@ -195,7 +195,7 @@ class MapCells(Cells):
         return entry
 
     def adopt(self, key: bytes, sub: bytes, stored: bytes) -> Entry:
-        """The entry of bytes that a scan has just returned, unless a newer one is here."""
+        """The entry for bytes that a scan has returned, unless a newer one is in memory."""
         slot = self.slot(key)
         entry = slot.get(sub)
         if entry is None:
@@ -205,8 +205,8 @@ class MapCells(Cells):
     def subkeys(
         self, key: bytes, low: bytes = b"", high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """The subkeys from `low` up to but not including `high` that may be there, in order, each with its stored
-        bytes if only the store knows it. The store is read as far as the iteration goes."""
+        """The subkeys from `low` up to but not including `high` that may exist, in order, with the stored bytes of
+        those that are only in the store. Reads the store lazily."""
         base = self.base(key)
         end = prefix_range(base)[1] if high is None else base + high
         scan = self.store.scan(base + low, end, reverse=reverse)
@@ -214,8 +214,8 @@ class MapCells(Cells):
         return _either(self.slot(key), self._here(key, low, high), stored, reverse=reverse)
 
     def _here(self, key: bytes, low: bytes, high: bytes | None) -> list[bytes]:
-        """The subkeys in memory between the bounds, in order. A slot only ever grows, at its end: new ones are put into
-        the known order, so that a range of a large map does not sort all of it each time."""
+        """The subkeys in memory between the bounds, in order. A slot only grows, at its end: new subkeys are inserted
+        into the sorted list, so that a range of a large map does not sort all of it each time."""
         slot, order = self.slot(key), self._orders.get(key)
         if order is None:
             order = self._orders[key] = sorted(slot)
@@ -237,14 +237,14 @@ class MapCells(Cells):
 
 
 class ListCells(MapCells):
-    """The items of lists, by their numbers. Where a list begins and ends is in `bounds`."""
+    """The items of lists, by index. `bounds` has the first and the last index of each list."""
 
     def __init__(self, bounds: ValueCells, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._bounds = bounds
 
     def _after_sweep(self, keys: set[bytes]) -> None:
-        """The bounds of a list that has become empty go, too."""
+        """Remove the bounds of lists that have become empty."""
         for key in keys:
             entries = (self.entry(key, sub) for sub, _ in self.subkeys(key))
             if all(entry.value is ABSENT for entry in entries):
@@ -292,7 +292,7 @@ class PrivateCells(MapCells):
     def subkeys(
         self, key: bytes, low: bytes = b"", high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        assert isinstance(self.shared, MapCells)  # noqa: S101  only maps and lists ask
+        assert isinstance(self.shared, MapCells)  # noqa: S101  called for maps and lists only
         if self._page == 1:
             shared = self.shared.subkeys(key, low, high, reverse=reverse)
         else:
@@ -314,7 +314,7 @@ class PrivateCells(MapCells):
         return page
 
     def take_over(self, entry: Entry) -> Entry:
-        """A copy of a shared entry as the handler left it, to be taken before the shared one is rolled back."""
+        """A private copy of a shared entry with the handler's changes, taken before the shared one is rolled back."""
         mine = self.slot(entry.key)[entry.sub] = Entry(
             entry.key, entry.store_key, entry.value, 0, entry.sub, entry.raw, entry.expires
         )
@@ -322,17 +322,17 @@ class PrivateCells(MapCells):
         return mine
 
     def merge(self) -> None:
-        """The handler finished: what it changed becomes everybody's."""
-        for mine in self.dirty:
-            theirs = self.shared.entry(mine.key, mine.sub)
-            theirs.value, theirs.raw, theirs.expires = mine.value, mine.raw, mine.expires
-            self.shared.mark(theirs)
+        """The handler has finished: its changes move to the shared cells."""
+        for private in self.dirty:
+            shared = self.shared.entry(private.key, private.sub)
+            shared.value, shared.raw, shared.expires = private.value, private.raw, private.expires
+            self.shared.mark(shared)
 
 
 def _either(
     here: dict[bytes, Entry], subs: list[bytes], below: Iterable[tuple[bytes, bytes | None]], *, reverse: bool
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """The subkeys of both, in order, once; with stored bytes only for those that are not here."""
+    """The subkeys of both, in order, without duplicates; with stored bytes only for those that are not in memory."""
     last: bytes | None = None
     ours: Iterable[tuple[bytes, bytes | None]] = [(sub, None) for sub in (reversed(subs) if reverse else subs)]
     for sub, stored in merge_sorted(ours, below, key=itemgetter(0), reverse=reverse):

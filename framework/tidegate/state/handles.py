@@ -1,8 +1,8 @@
-"""The state objects that handlers hold: each looks at the current key through the cells of its state.
+"""State handles: the state objects that handlers get. Each accesses the current key through the cells of its state.
 
-One set of them belongs to one running handler, whose key and doings are in its journal. Before each record the engine
-sets `seen` to None: what was seen belonged to another key. `move_to` puts other cells under them, when the handler
-suspends and when it is done.
+One set of handles belongs to one running handler, whose key and changes are in its journal. Before each record the
+engine sets `seen` to None, since it belongs to the previous key. `move_to` replaces the cells of the handles when the
+handler suspends and when it ends.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ V = TypeVar("V")
 _NOTHING: Final = object()
 
 Move = Callable[[Cells], Any]
-"""From cells to those that take their place."""
+"""From cells to their replacement."""
 
 
 class StateHandle(State):
-    """What the engine does with all of them."""
+    """The engine's side of a state handle."""
 
     __slots__ = ("seen",)
 
     seen: Any
-    """What the running handler has looked at; None: nothing yet."""
+    """The entry that the running handler has accessed; None: none yet."""
 
     @abstractmethod
     def move_to(self, move: Move) -> None: ...
 
     @property
     def parts(self) -> tuple[StateHandle, ...]:
-        """The objects that must forget what they have seen before each record."""
+        """The handles whose `seen` must be reset before each record."""
         return (self,)
 
 
@@ -77,7 +77,7 @@ class Single(StateHandle):
     def __init__(self, declaration: StateDeclaration, cells: Cells, journal: Journal) -> None:
         self._declaration, self.cells, self._journal = declaration, cells, journal
         self.exact = cells.codec.exact if cells.plain else None
-        """Values of exactly this class need no check, and no more than to be put in their place."""
+        """Values of exactly this class need no check."""
         self.known_default = cells.known_default
         self.seen = None
 
@@ -113,7 +113,7 @@ class Single(StateHandle):
 class ValueHandle(Single, ValueState[T], Generic[T]):
     __slots__ = ()
 
-    # These two are what most handlers do with every record, so the usual case is written out.
+    # Most handlers call these two for every record, so the common case is inlined.
     @property
     def value(self) -> T:
         entry = self.seen or self._enter()
@@ -133,8 +133,8 @@ class ValueHandle(Single, ValueState[T], Generic[T]):
         self._journal.undo.append((entry, entry.value, 0, self.cells))
         entry.value = value
         cells = self.cells
-        if entry.changed != cells.stretch:
-            entry.changed = cells.stretch
+        if entry.changed != cells.commit_count:
+            entry.changed = cells.commit_count
             cells.dirty.append(entry)
 
     @property
@@ -143,29 +143,29 @@ class ValueHandle(Single, ValueState[T], Generic[T]):
 
 
 class InlineValue(ValueState[Any]):
-    """A plain value that handlers are lent as a mere attribute, which takes a fifth of the time. The dispatcher sets it
-    before each record, and looks at it afterwards: what was assigned is checked then, and nothing need be undone if
-    the handler fails."""
+    """A plain value that handlers get as a mere attribute (it is *lent*), which takes a fifth of the time. The
+    dispatcher sets it before each record and reads it afterwards: an assigned value is checked then, and a failed
+    handler needs no rollback."""
 
     __slots__ = ("live", "value")
 
     live: ValueHandle[Any]
     value: Any
-    """ABSENT: the handler has the live one instead, since there is no value that could be lent."""
+    """ABSENT: no value is lent, and the handler uses the live handle."""
 
     def __init__(self, live: ValueHandle[Any]) -> None:
         self.live, self.value = live, ABSENT
 
     def lend(self) -> None:
-        """Handlers that pass straight through come now."""
+        """Direct calls of handlers follow."""
         self.__class__ = InlineValue
 
     def end(self) -> None:
-        """They have passed through. Whoever still holds this sees what the live value says: that it is over."""
+        """The direct calls are over. A handler that kept this handle now gets the live handle's HandlerOverError."""
         self.__class__ = ReturnedValue
 
     def suspend(self, journal: Journal) -> None:
-        """The handler suspends: from now on it has the live value, which gets what it has assigned so far."""
+        """The handler suspends: from now on it uses the live handle, which gets the value assigned so far."""
         if type(self) is ReturnedValue:
             return
         value, live = self.value, self.live
@@ -183,13 +183,13 @@ class InlineValue(ValueState[Any]):
         return self.value is not None  # only what exists is lent
 
     def clear(self) -> None:
-        """From here on there is nothing that is lent."""
+        """From here on no value is lent."""
         self.__class__ = ReturnedValue
         self.live.clear()
 
 
 class ReturnedValue(InlineValue):
-    """What becomes of a lent value when its handler suspends or ends."""
+    """Transfers a lent value when its handler suspends or ends."""
 
     __slots__ = ()
 
@@ -210,7 +210,7 @@ class ReturnedValue(InlineValue):
 
 
 class TaskValueHandle(ValueHandle[T], Generic[T]):
-    """One value for the whole task, whatever the key."""
+    """One value for the whole task, independent of the key."""
 
     __slots__ = ()
 
@@ -274,7 +274,7 @@ class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
         return entry
 
     def _at(self, key: Any) -> Entry:
-        """The entry under a key of the handler's own."""
+        """The entry of a map key."""
         if type(key) is not self._key_type and not self._keys.fits(key):
             raise EncodeError(
                 f"map {self._declaration.name!r} has keys of {type_name(self._declaration.key_type)}, "
@@ -315,7 +315,7 @@ class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
             raise KeyError(key)
         self._cells.assign(entry, ABSENT, self._journal)
 
-    # As in a defaultdict, only `map[key]` gives the default.
+    # As in a defaultdict, only `map[key]` returns the default.
     def pop(self, key: K, default: Any = _NOTHING) -> Any:
         entry = self._at(key)
         if not self._cells.present(entry):
@@ -364,7 +364,7 @@ class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
 
 
 class ListHandle(StateHandle, ListState[T], Generic[T]):
-    """Items under growing indexes, and the bounds of those that are there."""
+    """Items with increasing indexes, and the bounds of the present ones."""
 
     __slots__ = ("_bounds", "_items")
 
@@ -397,7 +397,7 @@ class ListHandle(StateHandle, ListState[T], Generic[T]):
         start, end = self._bounds.value
         for index in range(start, end):
             sub = _index(index)
-            if sub in self._items:  # an item may have outlived its time
+            if sub in self._items:  # an item may have expired
                 item: T = self._items.pop(sub)
                 if index + 1 == end:
                     self._bounds.clear()

@@ -1,4 +1,4 @@
-"""The kinds of state that a handler can declare. A contract: how they are kept is not seen here.
+"""The kinds of state that a handler can declare: the users' contract, independent of the state backend.
 
 All of it is local and synchronous. What a handler changes, in place or by assignment, is committed with the record that
 it handles, together with what it emits and the timers that it sets; if the handler fails, none of it happened.
@@ -41,13 +41,13 @@ Acc = TypeVar("Acc")
 
 
 class State(ABC):
-    """What all kinds have in common."""
+    """The base of all kinds."""
 
     __slots__ = ()
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget everything that this state holds for the current key."""
+        """Remove everything that this state has for the current key."""
 
 
 class _NoTruth(State):
@@ -65,7 +65,7 @@ class _NoTruth(State):
 
 
 def _kind_of(cls: type) -> str:
-    """As the handler has declared it."""
+    """The name in the handler's declaration."""
     return next(base.__name__ for base in cls.__mro__ if _NoTruth in base.__bases__)
 
 
@@ -82,7 +82,7 @@ class ValueState(_NoTruth, Generic[T]):
     @property
     @abstractmethod
     def value(self) -> T:
-        """What is set, and may be changed in place; else the default."""
+        """The value that is set, which may be mutated in place; else the default."""
 
     @value.setter
     @abstractmethod
@@ -107,7 +107,7 @@ class ListState(State, Generic[T]):
 
     @abstractmethod
     def replace(self, items: Iterable[T]) -> None:
-        """Make these the whole list."""
+        """Replace the whole list."""
 
     @abstractmethod
     def popleft(self) -> T:
@@ -138,8 +138,8 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
     def range(
         self, start: K | tuple[Any, ...] | None = None, end: K | tuple[Any, ...] | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[K, V]]:
-        """The entries from `start` up to but not including `end`, in the order of the keys: read as far as you look. Of
-        tuples a bound may be the beginning. `reverse`: the last entry comes first."""
+        """The entries from `start` up to but not including `end`, in the order of the keys, read lazily. A bound may be
+        a prefix of a tuple. `reverse`: in reverse order."""
 
     @abstractmethod
     def first(self) -> tuple[K, V] | None:
@@ -177,8 +177,8 @@ class AggregatingState(_NoTruth, Generic[In, Out]):
 
 
 class OperatorState(State, Generic[T]):
-    """A list per task, not per key; for what belongs to the partition as a whole. Handlers of different keys overlap,
-    so what one of them does to the list is done to what is there when it ends; to change an item, replace the list."""
+    """A list per task instead of per key, for data of the partition as a whole. Handlers of different keys overlap, so
+    a handler's changes are applied to the list as it is when the handler ends; to change an item, replace the list."""
 
     __slots__ = ()
 
@@ -196,26 +196,26 @@ class OperatorState(State, Generic[T]):
 
 
 class AggregateFunction(ABC, Generic[In, Acc, Out]):
-    """How an AggregatingState adds up. The accumulator's type is what is stored."""
+    """The function of an AggregatingState. The accumulator is what is stored."""
 
     @abstractmethod
     def create(self) -> Acc:
-        """The accumulator of nothing."""
+        """An empty accumulator."""
 
     @abstractmethod
     def add(self, accumulator: Acc, item: In) -> Acc:
-        """The accumulator with one item more; it may be the same one, changed."""
+        """The accumulator with one more item; it may be mutated and returned."""
 
     @abstractmethod
     def result(self, accumulator: Acc) -> Out:
-        """What the state shows as its value."""
+        """The value of the state, from the accumulator."""
 
 
 @dataclass(frozen=True)
 class Default:
     """The value of a state (or of a map's missing entry) before it is set: `Annotated[ValueState[int], Default(0)]`.
 
-    For values that can change in place give a factory: `Default(factory=list)`."""
+    Mutable values need a factory: `Default(factory=list)`."""
 
     value: Any = None
     factory: Callable[[], Any] | None = None
@@ -263,14 +263,14 @@ class TTL:
 
 @dataclass(frozen=True)
 class Reduce:
-    """How a ReducingState combines what it holds with what is added."""
+    """The function with which a ReducingState combines its value with an added one."""
 
     function: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """How an AggregatingState adds up."""
+    """The aggregate function of an AggregatingState."""
 
     function: AggregateFunction[Any, Any, Any]
 
@@ -288,8 +288,8 @@ class Queryable:
 
 @dataclass(frozen=True)
 class Redistribute:
-    """What becomes of an OperatorState when the number of tasks changes: `split` deals its items out, `union` gives
-    all of them to every task."""
+    """How an OperatorState is redistributed when the number of tasks changes: `split` divides its items among the
+    tasks, `union` gives all of them to every task."""
 
     how: Literal["split", "union"] = "split"
 
@@ -300,9 +300,9 @@ class Redistribute:
 
 @dataclass(frozen=True)
 class Version:
-    """Which version of its type a state has: `Annotated[ValueState[Pair | None], Version(2)]`. It starts at 1.
+    """The version of a state's type: `Annotated[ValueState[Pair | None], Version(2)]`. It starts at 1.
 
-    Raise it with a change that old values cannot be read through, and say how they become new ones:
+    Increase it with an incompatible change of the type, and write a migration of old values:
     `@service.migrate(...)`."""
 
     number: int

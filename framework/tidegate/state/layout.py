@@ -1,4 +1,4 @@
-"""The bytes of store keys: where each kind of state lies in a store, and in what order.
+"""The format of store keys, for each kind of state.
 
     01                                                            the commit marker
     02 len name  group  key 00 00  [subkey]                       keyed state: one entry per key, or one per subkey
@@ -8,11 +8,12 @@
     06 name                                                       the schema of a state
 
 The first byte is the tag. `name` is UTF-8, and `len` counts its bytes. `group` is the key group, so that a range of
-groups is a range of bytes, which is what a rescale moves. In a key, 00 is written as 00 FF: no key is the beginning of
-another, and order is kept. `time` is milliseconds, eight bytes, shifted so that negative ones come first.
-The queue is derived from the index and never leaves the store: it is in no changelog.
+groups is a range of bytes, which is what a rescale moves. In a key, 00 is escaped as 00 FF: no key is a prefix of
+another, and the order is kept. `time` is milliseconds, eight bytes, shifted so that negative ones come first.
+The queue is derived from the index and exists only in the store: it is not in changelogs.
 
-The value of an entry of a state with a time to live begins with when it expires: milliseconds, eight bytes, signed.
+The value of an entry of a state with a time to live is prefixed with its time of expiry: milliseconds, eight bytes,
+signed.
 """
 
 from __future__ import annotations
@@ -75,12 +76,12 @@ PROCESSING: Final = 1
 """The domain of timers that fire by the clock."""
 
 EXPIRY: Final = Struct(">q")
-"""When a value expires, before the value itself."""
+"""The time of expiry, a prefix of the value."""
 
 KEY_END: Final = b"\x00\x00"
-"""What follows a key."""
+"""The terminator of a key."""
 ESCAPED: Final = b"\x00\xff"
-"""What is written for a 00 in a key."""
+"""The escape sequence for a 00 in a key."""
 _SIGN: Final = 1 << 63
 _due: Final = Struct(">BQ")
 _index: Final = Struct(">Q")
@@ -111,17 +112,17 @@ class QueuedTimer(NamedTuple):
 
 
 def keyed_prefix(name: str) -> bytes:
-    """What all entries of a state begin with."""
+    """The prefix of all entries of a state."""
     return KEYED + _sized(name)
 
 
 def keyed_key(prefix: bytes, key: bytes) -> bytes:
-    """Where a key's value is; subkeys are appended to this as they are."""
+    """The store key of a key's value; subkeys are appended to it unchanged."""
     return prefix + _GROUP[key_hash(key) % KEY_GROUPS] + key.replace(b"\x00", ESCAPED) + KEY_END
 
 
 def group_prefixes(prefix: bytes) -> tuple[bytes, ...]:
-    """What the entries of each key group begin with."""
+    """The prefix of the entries of each key group."""
     return tuple(prefix + group for group in _GROUP)
 
 
@@ -132,12 +133,12 @@ def parse_keyed(entry: bytes) -> KeyedEntry:
 
 
 def escape_key(key: bytes) -> bytes:
-    """A key, or the beginning of one, as it is written within a store's keys."""
+    """A key, or a prefix of one, as it is encoded in store keys."""
     return key.replace(b"\x00", ESCAPED)
 
 
 def parse_tail(tail: bytes) -> tuple[bytes, bytes]:
-    """What follows the key group: the key and the subkey."""
+    """Parses the part after the key group: the key and the subkey."""
     key, end = _read_key(tail, 0)
     return key, tail[end:]
 
@@ -161,7 +162,7 @@ def timer_key(key: bytes, name: str) -> bytes:
 
 
 def timer_prefix(key: bytes) -> bytes:
-    """What all timers of a key begin with."""
+    """The prefix of all timers of a key."""
     return keyed_key(TIMER, key)
 
 
@@ -207,7 +208,7 @@ def queue_range(domain: int, time: int) -> tuple[bytes, bytes]:
 
 
 def operator_prefix(name: str) -> bytes:
-    """What all items of an operator state begin with."""
+    """The prefix of all items of an operator state."""
     return OPERATOR + _sized(name)
 
 
@@ -224,7 +225,7 @@ def parse_operator(entry: bytes) -> tuple[str, int]:
 
 
 def prefix_range(prefix: bytes) -> tuple[bytes, bytes]:
-    """The range of all keys that begin with `prefix`, which is not all FF."""
+    """The range of all keys with this prefix, which must not consist of FF bytes only."""
     stem = prefix.rstrip(b"\xff")
     return prefix, stem[:-1] + bytes((stem[-1] + 1,))
 
@@ -237,6 +238,6 @@ def _sized(name: str) -> bytes:
 
 
 def _read_key(entry: bytes, start: int) -> tuple[bytes, int]:
-    """The key that begins at `start`, and where what follows it begins."""
-    end = entry.index(KEY_END, start)  # not within the key: there, 00 is always followed by FF
+    """The key at `start`, and the index after its terminator."""
+    end = entry.index(KEY_END, start)  # cannot match within the key, where 00 is always followed by FF
     return entry[start:end].replace(ESCAPED, b"\x00"), end + 2

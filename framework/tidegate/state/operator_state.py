@@ -17,30 +17,30 @@ __all__ = ("OperatorHandle",)
 T = TypeVar("T")
 
 
-class _Doings(Generic[T]):
-    """What a running handler has done with an OperatorState, and the items that it was given, as they were."""
+class _Changes(Generic[T]):
+    """The changes of a running handler to an OperatorState, and the copies of items that it got, with their bytes."""
 
-    __slots__ = ("done", "given")
+    __slots__ = ("applied", "copies")
 
     def __init__(self) -> None:
-        self.done: list[Callable[[list[T]], list[T]]] = []
-        self.given: list[tuple[list[T], bytes]] = []
+        self.applied: list[Callable[[list[T]], list[T]]] = []
+        self.copies: list[tuple[list[T], bytes]] = []
 
 
 class OperatorHandle(StateHandle, OperatorState[T], Generic[T]):
-    """A task's own list, kept as one value under an empty key. Whole lists replace each other, so that overlapping
-    handlers never see each other's half: a handler that suspended applies its doings to what is there when it ends.
-    For the same reason its items do not change in place: what iterating gives are copies, and to change one without
-    putting it back, which would be lost, is refused."""
+    """A list per task, stored as one value under an empty key. A change replaces the whole list, so that overlapping
+    handlers do not see each other's unfinished changes: a handler that has suspended applies its changes to the current
+    list when it ends. For the same reason, iteration gives copies of the items; mutating one without replacing the
+    list, which would be lost, raises an EncodeError."""
 
-    __slots__ = ("_fixed", "_journal", "_name", "_value")
+    __slots__ = ("_immutable", "_journal", "_name", "_value")
 
-    seen: _Doings[T] | None
+    seen: _Changes[T] | None
 
     def __init__(self, name: str, value: TaskValueHandle[list[T]], journal: Journal) -> None:
         self._name, self._value, self._journal = name, value, journal
         (item_type,) = get_args(value.cells.codec.type)
-        self._fixed = codec_for(item_type).immutable
+        self._immutable = codec_for(item_type).immutable
         self.seen = None
 
     @property
@@ -55,48 +55,48 @@ class OperatorHandle(StateHandle, OperatorState[T], Generic[T]):
         return self._value.cells
 
     def redo(self) -> None:
-        """After privacy: do again what was done there, on what is shared by now."""
-        doings, self.seen = self.seen, None
-        for do in doings.done if doings is not None else ():
-            self._do(do)
+        """When a suspended handler ends: apply its changes to the shared list as it is now."""
+        changes, self.seen = self.seen, None
+        for change in changes.applied if changes is not None else ():
+            self._apply(change)
 
-    def _do(self, do: Callable[[list[T]], list[T]]) -> None:
-        self._doings.done.append(do)
-        self._value.value = do(list(self._value.value or ()))
+    def _apply(self, change: Callable[[list[T]], list[T]]) -> None:
+        self._changes.applied.append(change)
+        self._value.value = change(list(self._value.value or ()))
 
     @property
-    def _doings(self) -> _Doings[T]:
+    def _changes(self) -> _Changes[T]:
         if self.seen is None:
-            self.seen = _Doings()
+            self.seen = _Changes()
         return self.seen
 
     def append(self, item: T) -> None:
-        self._do(lambda items: [*items, item])
+        self._apply(lambda items: [*items, item])
 
     def replace(self, items: Iterable[T]) -> None:
         kept = list(items)
-        self._doings.given.clear()  # whatever was changed: this is what the list shall be
-        self._do(lambda _: list(kept))
+        self._changes.copies.clear()  # the new list replaces mutated copies
+        self._apply(lambda _: list(kept))
 
     def clear(self) -> None:
         self.replace(())
 
     def __iter__(self) -> Iterator[T]:
         items = list(self._value.value or ())
-        return iter(items if self._fixed else self._given(items))
+        return iter(items if self._immutable else self._copy(items))
 
-    def _given(self, items: list[T]) -> list[T]:
-        """Copies, of which the handler's end will tell whether they have changed."""
-        codec, given = self.cells.codec, self._doings.given
-        if not given:
-            self._journal.checks.append(partial(self._refuse_changes, given))
+    def _copy(self, items: list[T]) -> list[T]:
+        """Copies of the items; when the handler ends, they are checked for mutations."""
+        codec, copies = self.cells.codec, self._changes.copies
+        if not copies:
+            self._journal.checks.append(partial(self._refuse_mutations, copies))
         raw = codec.encode(items)
-        copies: list[T] = codec.decode(raw)
-        given.append((copies, raw))
-        return copies
+        copy: list[T] = codec.decode(raw)
+        copies.append((copy, raw))
+        return copy
 
-    def _refuse_changes(self, given: list[tuple[list[T], bytes]]) -> None:
-        for items, raw in given:
+    def _refuse_mutations(self, copies: list[tuple[list[T], bytes]]) -> None:
+        for items, raw in copies:
             if self.cells.codec.encode(items) != raw:
                 raise EncodeError(
                     f"an item of state {self._name!r} was changed in place, which would be lost: an OperatorState "

@@ -1,19 +1,19 @@
-"""Live values between commits.
+"""Decoded values between commits.
 
 An *entry* is one stored value, decoded once and kept as a live object: a ValueState's value, one entry of a map, one
-item of a list, one timer. *Cells* hold the entries of one state in one task: a bounded cache over the store. What is
-dirty (changed since the last commit), or frozen into a commit that the store does not have yet, is never evicted, so
-a read always sees the newest value: cache, else store.
+item of a list, one timer. *Cells* are the entries of one state in one task: a bounded cache over the store. Entries
+that are dirty (changed since the last commit), or frozen into a commit that the store does not have yet, are never
+evicted, so a read always returns the newest value: from the cache, else from the store.
 
-A handler writes straight into the cells and leaves a *journal* of how to take that back. If it suspends, what it did
-moves into *private cells* that nobody else sees, and is merged when it finishes, so that a commit in between holds
+A handler writes directly into the cells, and its *journal* records how to undo that. If it suspends, its changes move
+to *private cells* that other handlers do not see, and are merged when it finishes: a commit in between contains
 finished records only.
 
-Values that can change in place are encoded when the handler that touched them finishes. That finds changes nobody
-announced, blames an unencodable value on the right record, and leaves the bytes to go back to if the next handler
-fails. Values that cannot are encoded once per commit, however often they were replaced. If one of those cannot be
-encoded, the commit fails as a whole; the task is then opened again, and its journals are *careful*: they encode
-everything when a handler finishes, so that the record at fault is found.
+Mutable values are encoded when the handler that accessed them finishes. That detects mutations in place, attributes an
+unencodable value to the right record, and keeps the bytes to roll back to if the next handler fails. Immutable values
+are encoded once per commit, however often they were replaced. If one of them cannot be encoded, the commit fails; the
+task is then reopened with *careful* journals, which encode everything when a handler finishes, to find the record at
+fault.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ __all__ = ("ABSENT", "OVER", "Cells", "Entry", "Journal", "Place")
 class Absent(enum.Enum):
     ABSENT = enum.auto()
     IN_RAW = enum.auto()
-    """In a journal: the value before is what the entry's `raw` says."""
+    """In a journal: the old value is the entry's `raw`."""
 
 
 ABSENT: Final = Absent.ABSENT
 _IN_RAW: Final = Absent.IN_RAW
-_AT_ONCE: Final = 4000
-"""How many entries are given back to the memory at once, at least."""
+_FREED_AT_ONCE: Final = 4000
+"""Minimum of evicted entries that are freed at once."""
 
 
 class _Hot(Struct, eq=False, gc=False):
-    """The fields of an entry that every record needs. Those of a base class come first in memory, and so lie together:
-    with 100 k entries none is in the processor's cache."""
+    """The fields of an entry that every record accesses. Fields of a base class come first in memory, and so share
+    cache lines: with 100 k entries none is in the processor's cache."""
 
     key: bytes
     store_key: bytes
     value: Any
     changed: int
-    """In which stretch between two commits it was last changed: see `Cells.stretch`. 0: never."""
+    """The value of `Cells.commit_count` at its last change; 0: never changed."""
 
 
 class Entry(_Hot, eq=False, gc=False):
-    """One live value. Two fields are for types that can change in place: `raw`, the bytes of the last finished value,
-    and `made`, the bytes of the default that a handler was given as the value, until that handler ends.
+    """One live value. Two fields are for mutable types: `raw`, the bytes of the last finished value, and `made`, the
+    bytes of a default that a handler got as the value, until that handler ends.
 
-    A Struct, since it is made four times as fast as an object of our own; and the garbage collector, which would look
-    through 100 k of them again and again, need not know of it: values that can be encoded hold no cycles."""
+    A Struct is created four times as fast as a plain object, and the garbage collector need not track it, which would
+    traverse 100 k of them repeatedly: encodable values have no cycles."""
 
     sub: bytes = b""
     raw: bytes | None = None
@@ -70,7 +70,7 @@ class Entry(_Hot, eq=False, gc=False):
 
 
 class _Over(bytes):
-    """The key of a handler that has ended. No entry can be looked up under it, which costs those that run nothing."""
+    """The key of a handler that has ended. Looking up an entry with it raises, without a check for running handlers."""
 
     def __hash__(self) -> int:
         raise HandlerOverError
@@ -80,18 +80,17 @@ OVER: Final = _Over()
 
 
 class Journal:
-    """What the handler that is running has touched."""
+    """The undo log of the running handler."""
 
     __slots__ = ("_careful", "_now", "_watermark", "checks", "key", "timestamp", "undo")
 
     def __init__(self, now: Callable[[], int], watermark: Callable[[], int], *, careful: bool = False) -> None:
-        """`careful`: values that cannot change in place are encoded when they were assigned, too, to see if they can
-        be."""
+        """`careful`: when a handler finishes, immutable values are encoded, too, to check that they can be."""
         self._careful = careful
         self.undo: list[tuple[Entry, Any, int, Cells]] = []
-        """Always the same list."""
+        """Entry, old value, old expiry, cells. Always the same list object."""
         self.checks: list[Callable[[], None]] = []
-        """What is to be made sure of when the handler ends: each raises an EncodeError if it is not so."""
+        """Called when the handler ends; a check that fails raises an EncodeError."""
         self.key = b""
         self.timestamp = 0
         self._now, self._watermark = now, watermark
@@ -100,11 +99,11 @@ class Journal:
         return self._now() if ttl.time == "processing" else max(self.timestamp, self._watermark())
 
     def settle(self) -> None:
-        """The handler finished: keep what it did. EncodeError: one of its values cannot be stored; roll back."""
+        """The handler has finished: keep its changes. EncodeError: a value cannot be stored; roll back."""
         for check in self.checks:
             check()
         touched = {entry: cells for entry, before, _, cells in self.undo if before is _IN_RAW}
-        # All are encoded before the first is kept: if one cannot be, none was.
+        # All are encoded before the first is kept, so that a failure changes nothing.
         encoded = [(entry, cells.encoded(entry), cells) for entry, cells in touched.items()]
         if self._careful:
             for entry, before, _, cells in self.undo:
@@ -116,7 +115,7 @@ class Journal:
         self.checks.clear()
 
     def rollback(self) -> None:
-        """The handler failed: everything is as before it."""
+        """The handler has failed: undo its changes."""
         for entry, before, expires, cells in reversed(self.undo):
             entry.expires, entry.made = expires, None
             entry.value = cells.decode(entry.raw) if before is _IN_RAW else before
@@ -124,7 +123,7 @@ class Journal:
 
 
 class Place(Protocol):
-    """From a key to where its values begin in the store. DataError: it does not belong here."""
+    """From a key to the prefix of its store keys. DataError: the key does not belong to this task."""
 
     def __call__(self, key: bytes, /) -> bytes: ...
 
@@ -132,7 +131,7 @@ class Place(Protocol):
 
 
 class Cells:
-    """The entries of one state in one task. `ValueCells` hold one per key, `MapCells` any number."""
+    """The entries of one state in one task. `ValueCells` have one per key, `MapCells` any number."""
 
     def __init__(
         self,
@@ -144,22 +143,22 @@ class Cells:
         default: Default | None = None,
         largest: int = 8 << 20,
     ) -> None:
-        """`largest`: how many bytes of a value the log takes."""
+        """`largest`: limit of a value in bytes, from the log."""
         self.store, self.codec, self.base, self.ttl, self.default = store, codec, base, ttl, default
         self.largest = largest
         self.mutable = not codec.immutable
         self._sized = codec.type in (str, bytes)
         self.plain = codec.immutable and ttl is None and not self._sized
-        """Neither changes in place nor expires, and is small: the short way is enough."""
+        """Immutable, without expiry, and small: the fast path applies."""
         constant = self.plain and (default is None or default.factory is None)
         self.known_default = (None if default is None else default.value) if constant else ABSENT
-        """What absent values read as, if it need not be made for each."""
+        """The value of absent entries, if it is a constant."""
         self.dirty: list[Entry] = []
-        """Changed since the last commit; each once, as its own `changed` says."""
-        self.stretch = 1
-        """Grows with every commit."""
+        """Entries changed since the last commit, without duplicates, by their `changed`."""
+        self.commit_count = 1
+        """Incremented by every commit."""
         self.loaded = 0
-        """How many entries came into memory since the last rotation."""
+        """Entries loaded since the last rotation."""
         self._swept_to = b""
         self._dropped: dict[bytes, Any] = {}
         self._piece = 0
@@ -180,9 +179,9 @@ class Cells:
     def decode(self, raw: bytes | None) -> Any:
         return ABSENT if raw is None else self.codec.decode(raw)
 
-    # -- a handler's doings ------------------------------------------------------------------------------------------
+    # -- accesses and changes by a handler ---------------------------------------------------------------------------
     def enter(self, entry: Entry, journal: Journal) -> None:
-        """A handler is about to see this entry, for the first time in its run."""
+        """A handler is about to access this entry for the first time."""
         if self.mutable:
             journal.undo.append((entry, _IN_RAW, entry.expires, self))
         if self.ttl is not None and entry.value is not ABSENT:
@@ -198,20 +197,20 @@ class Cells:
             self.mark(entry)
 
     def mark(self, entry: Entry) -> None:
-        """It differs from what was committed."""
-        if entry.changed != self.stretch:
-            entry.changed = self.stretch
+        """Mark the entry as dirty."""
+        if entry.changed != self.commit_count:
+            entry.changed = self.commit_count
             self.dirty.append(entry)
 
     def present(self, entry: Entry) -> bool:
-        """There is a value; a default that was looked at does not count."""
+        """Whether there is a value; an unchanged default does not count."""
         if entry.value is ABSENT:
             return False
         return entry.made is None or self.encoded(entry) != entry.made
 
     def missing(self, entry: Entry) -> Any:
-        """What an absent value reads as. A default that can change in place becomes the live value, to be kept if it
-        does."""
+        """The value of an absent entry. A mutable default becomes the live value, and is kept if the handler mutates
+        it."""
         if self.default is None:
             return None
         value = self.default.make()
@@ -225,14 +224,14 @@ class Cells:
             self._check_size(entry, len(value))
         self._remember(entry, journal)
         entry.value, entry.made = value, None
-        if entry.changed != self.stretch:
-            entry.changed = self.stretch
+        if entry.changed != self.commit_count:
+            entry.changed = self.commit_count
             self.dirty.append(entry)
         if self.ttl is not None:
             entry.expires = journal.time(self.ttl) + self.ttl.ms
 
     def _remember(self, entry: Entry, journal: Journal) -> None:
-        if not self.mutable:  # else `enter` has done it
+        if not self.mutable:  # for mutable ones, `enter` has done it
             journal.undo.append((entry, entry.value, entry.expires, self))
 
     def encoded(self, entry: Entry) -> bytes | None:
@@ -243,14 +242,14 @@ class Cells:
         return raw
 
     def _check_size(self, entry: Entry, size: int) -> None:
-        """Here the record that made it too large can still be given up; the commit could only fail as a whole."""
-        if size + len(entry.store_key) + 100 > self.largest:  # and what the log adds to a record
+        """Raised here, the error policy applies to the record; later, the whole commit would fail."""
+        if size + len(entry.store_key) + 100 > self.largest:  # with the overhead of a log record
             raise RecordTooLargeError(f"the state of key {entry.key[:80]!r}", size, self.largest)
 
     def keep(self, entry: Entry, raw: bytes | None, journal: Journal) -> None:
-        """A handler that has seen this entry is done; `raw` is what the value has become."""
+        """A handler that has accessed this entry has finished; `raw` is the encoded value."""
         if entry.made is not None:
-            if raw == entry.made:  # a default that was looked at, not changed
+            if raw == entry.made:  # a default that was not mutated
                 entry.value, raw = ABSENT, None
             entry.made = None
         if raw == entry.raw:
@@ -262,14 +261,14 @@ class Cells:
 
     # -- commits -----------------------------------------------------------------------------------------------------
     def freeze(self, changes: Changes) -> None:
-        """Fix what is dirty as the contents of a commit."""
+        """Freeze the dirty entries as the contents of a commit."""
         changes.values += self._plain_values() if self.plain else [self._stored(entry) for entry in self.dirty]
         changes.places += [entry.store_key for entry in self.dirty]
         self.dirty = []
-        self.stretch += 1
+        self.commit_count += 1
 
     def _plain_values(self) -> list[bytes | None]:
-        """Without a call of ours for each; one that cannot be encoded is looked for the slow way."""
+        """Encodes without a Python call per entry; on a failure, the slow path finds the entry."""
         encode = self.codec.encode_raw
         try:
             return [None if entry.value is ABSENT else encode(entry.value) for entry in self.dirty]
@@ -288,21 +287,21 @@ class Cells:
         return raw if self.ttl is None else EXPIRY.pack(entry.expires) + raw
 
     def rotate(self) -> None:
-        """Let go of what was not touched since the last time. Only when the store has all that was frozen."""
+        """Evict entries that were not accessed since the last rotation. Only when the store has all frozen entries."""
         raise NotImplementedError
 
     def _drop(self, generation: dict[bytes, Any]) -> None:
-        """By and by: to give 100 k entries back to the memory at once would hold the loop for 20 ms."""
-        self._dropped, self._piece = generation, max(_AT_ONCE, len(generation) // 8)
+        """Entries are freed in pieces: freeing 100 k at once would block the event loop for 20 ms."""
+        self._dropped, self._piece = generation, max(_FREED_AT_ONCE, len(generation) // 8)
 
     def give_back(self) -> None:
-        """The next piece of what was dropped."""
+        """Free the next piece of the evicted entries."""
         dropped = self._dropped
         for _ in range(min(len(dropped), self._piece)):
             dropped.popitem()
 
     def sweep(self, span: tuple[bytes, bytes], most: int, now: int, busy: Callable[[bytes], bool]) -> int:
-        """Look at the next `most` stored entries of `span`; mark the expired ones for removal. Returns how many."""
+        """Check the next `most` stored entries of `span`; mark the expired ones for removal. Returns their number."""
         start, self._swept_to = max(self._swept_to, span[0]), b""
         removed: list[bytes] = []
         for seen, (store_key, stored) in enumerate(self.store.scan(start, span[1])):
@@ -319,7 +318,7 @@ class Cells:
 
     @property
     def sweeping(self) -> bool:
-        """A sweep is under way: it has not come to the end yet."""
+        """A sweep is under way."""
         return bool(self._swept_to)
 
     def _expire(self, store_key: bytes, now: int, busy: Callable[[bytes], bool]) -> Iterator[bytes]:

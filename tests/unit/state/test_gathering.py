@@ -123,7 +123,7 @@ def test_whatever_is_gathered_is_what_each_key_has_and_nothing_else_is_kept(seed
                 assert entry is cells.entry(key)
             elif key in known and rng.random() < 0.9:
                 assert cells.entry(key).value == int(key)  # type: ignore[arg-type]
-        short += cells._at_hand
+        short += cells._mostly_cached
         here = {key for key in known if key is not None and not cells.not_here([key])}
         assert {*cells._young, *cells._old} - {b"new"} == here
         assert all(cells._young.values())

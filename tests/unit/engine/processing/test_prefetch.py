@@ -170,7 +170,7 @@ async def test_keys_that_do_not_belong_here_are_left_out() -> None:
     world = World(2000)
     world.place = world.cells.base = StoreKeys(b"\x02", "events", 2, 0)
     world.cells._eager = True  # those that do not belong here cannot be looked at
-    world.cells._looked = world.cells._missed = 100
+    world.cells._looked_up = world.cells._missed = 100
     world.prefetch.begin(world.chunk(world.keys[500:1500]))
     world.later.work()
     await world.later.deliver()

@@ -103,7 +103,7 @@ def handle_records(loop, stretch):                                              
     busy, run_queue = loop.busy, loop.run_queue
     undo, timers_set = journal.undo, context.timers_set
     only, cells = context.only_state                                                #? single
-    lent, exact, dirty, interval = context.lent, only.exact, cells.dirty, cells.stretch  #? inline
+    lent, exact, dirty, interval = context.lent, only.exact, cells.dirty, cells.commit_count  #? inline
     @STATES
     @PARTS
     extract = loop.assigner.extract                                                 #? extracted
