@@ -1,11 +1,11 @@
 #!/bin/sh
-# What a container starts with.
+# The entrypoint of the container.
 #
 #     tidegate-entrypoint worker [FLAGS]     the worker of the app that TIDEGATE_APP names
 #     tidegate-entrypoint COMMAND ...        any other command
 #
-# The command takes the place of this script, so SIGTERM reaches it: a worker then lets handlers end, commits what is
-# finished, leaves its group and exits with 0.
+# The command replaces this script's process, so that it receives SIGTERM: a worker then lets handlers end, commits
+# finished work, leaves its group and exits with 0.
 set -eu
 
 refuse() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the worker in this container answers: asks its API for /livez, or the path that is given.
+"""Health check of the worker in this container: requests /livez, or the given path, from its API.
 
 It uses the standard library only, and exits with 0 or 1. The address is that of TIDEGATE_API.
 """
@@ -16,7 +16,7 @@ SECONDS = 4
 
 
 def url(path: str) -> str:
-    """An API that listens everywhere is asked through the loopback."""
+    """An API that listens on all interfaces is reached through the loopback."""
     host, _, port = os.environ.get("TIDEGATE_API", "127.0.0.1:8000").rpartition(":")
     scheme = "https" if os.environ.get("TIDEGATE_API_TLS_CERT") else "http"
     return f"{scheme}://{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}{path}"  # noqa: S104

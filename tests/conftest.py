@@ -1,4 +1,4 @@
-"""What all tests can use."""
+"""Configuration and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _FIRST = (
     "tests/docker/",
     "tests/contract/",
 )
-"""What takes long, the longest first: whatever begins last should be short, or one process works while others idle."""
+"""Long tests, longest first: a long test at the end would leave the other processes idle."""
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
-"""For lives of seconds on few cores: half of a broker's start would be compiling code that is then hardly run. Measured
-until it answers: 2.4 seconds of CPU instead of 5.2."""
+"""JVM options for brokers that live for seconds on few cores: otherwise half of a broker's start is JIT compilation.
+Measured until it responds: 2.4 seconds of CPU instead of 5.2."""
 
 TEARDOWN_SECONDS = 180
 _STDERR = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """For all processes that tests start: they inherit the environment."""
-    config.stash[_STDERR] = os.dup(2)  # while tests run, what is written there is captured
+    """Settings for all processes that tests start: they inherit the environment."""
+    config.stash[_STDERR] = os.dup(2)  # during tests, its output is captured
     os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of hundreds would compile the same modules
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each of hundreds of processes compiles the same modules
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -49,8 +49,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
-    """What hangs here ends the process, with the stacks of all threads. The time-outs of pytest and pytest-timeout are
-    called off when a test has failed, and a task that it left behind may be waited for, and never end."""
+    """A hang ends the process, with the stacks of all threads. The timeouts of pytest and pytest-timeout are cancelled
+    when a test has failed, but tasks that it left behind may still be awaited and never end."""
     faulthandler.dump_traceback_later(TEARDOWN_SECONDS, exit=True, file=item.config.stash[_STDERR])
     try:
         yield
@@ -60,7 +60,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """By file, as --dist loadfile does, but for those that share a session; and the long ones first."""
+    """By file, like --dist loadfile, except for tests that share a session; long tests first."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the processes of pytest-xdist, which are given files in the order in which they found them."""
+    """In the processes of pytest-xdist, which get files in their collection order."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _turn(item.nodeid))
 

@@ -1,4 +1,4 @@
-"""An S3 to test against: moto's server, in a thread of this process."""
+"""An S3 server for tests: moto's, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ("S3", "bucket", "running")
 
 
 class S3:
-    """A server that can be stopped and started again, with all that it holds."""
+    """A server that can be stopped and restarted with its contents."""
 
     def __init__(self) -> None:
         self._server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
@@ -24,7 +24,7 @@ class S3:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Says where it is, as it would for any S3."""
+        """Sets the environment variables of its address and credentials."""
         return {
             "AWS_ENDPOINT_URL": f"http://{self._host}:{self._port}",
             "AWS_ACCESS_KEY_ID": "testing",
@@ -36,18 +36,18 @@ class S3:
         self._server.stop()
 
     def start(self) -> None:
-        """At the same address; what it holds is this process's."""
+        """Restart at the same address; the contents are in this process."""
         self._server = ThreadedMotoServer("127.0.0.1", port=self._port, verbose=False)
         self._server.start()
 
 
 @contextmanager
 def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S3, str]]:
-    """A server, and the name of a new bucket on it; the environment says where it is."""
+    """A server, and the name of a new bucket on it; the environment holds its address."""
     server = S3()
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    fsspec.get_filesystem_class("s3").clear_instance_cache()  # one that knows an earlier server
+    fsspec.get_filesystem_class("s3").clear_instance_cache()  # a cached client of an earlier server
     name = f"tidegate-{uuid.uuid4().hex[:8]}"
     boto3.client("s3").create_bucket(Bucket=name)
     try:
@@ -58,6 +58,6 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S3, str]]:
 
 @contextmanager
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A new bucket alone."""
+    """The name of a new bucket."""
     with running(monkeypatch) as (_, name):
         yield name

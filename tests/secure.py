@@ -1,4 +1,4 @@
-"""A broker that asks for TLS and logins: certificates and users are made for each run."""
+"""A broker with TLS and SASL: certificates and users are created for each run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def openssl(directory: Path, arguments: str) -> None:
 
 
 def make_certificates(directory: Path) -> None:
-    """An authority, and one certificate signed by it for the broker and one for the client."""
+    """A certificate authority, and certificates signed by it for the broker and the client."""
     openssl(directory, "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem")
     (directory / "san").write_text(f"subjectAltName=IP:{HOST}\n")
     for name in ("server", "client"):
@@ -92,7 +92,7 @@ class Secure:
     certificates: Path
 
     def settings(self, **settings: Any) -> KafkaSettings:
-        """With the authority's certificate, and no patience."""
+        """Settings with the authority's certificate, and short timeouts."""
         return KafkaSettings(
             **{"kafka_tls_ca": str(self.certificates / "ca.pem"), "kafka_connect_timeout": 3, **settings}
         )

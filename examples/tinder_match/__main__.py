@@ -1,7 +1,6 @@
 """`make run`: the app, a generator of likes and a live screen in one process, until Ctrl-C or for some seconds.
 
-It ends with a check of everything that the log holds, earlier runs included: a start after a crash goes on where that
-one stopped.
+It ends with a check of the whole log, including earlier runs: a restart after a crash continues where the run stopped.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from tidegate_app.api_server import open_api
 
 T = TypeVar("T")
 _REFRESH = 0.5
-"""Seconds between two pictures."""
+"""Seconds between two frames."""
 PERSON = "Ada Abe"
-"""Whose inbox is asked for: everybody gets one, sooner or later."""
+"""The person whose inbox is shown first."""
 _SHOWN = 10
-"""Differences that are printed, at most."""
+"""The maximum number of printed differences."""
 
 
 @click.command()
@@ -43,7 +42,7 @@ _SHOWN = 10
 @click.option("--plain", is_flag=True, help="A line each second instead of the screen.")
 @click.pass_context
 def main(ctx: click.Context, seconds: float | None, data: Path | None, rate: float, seed: int, plain: bool) -> None:
-    """Watch people match: the Tinder example on a log of its own, with made-up likes."""
+    """Watch people match: the Tinder example on its own log, with generated likes."""
     if data is not None:
         app.host.flags["data"] = data
     try:
@@ -59,7 +58,7 @@ def main(ctx: click.Context, seconds: float | None, data: Path | None, rate: flo
 
 
 async def _run(seconds: float | None, rate: float, seed: int, plain: bool) -> Summary:
-    """1. Start the app. 2. Send likes and show what becomes of them. 3. Check all of it. 4. Stop the app."""
+    """1. Start the app. 2. Send likes and show the results. 3. Check all results. 4. Stop the app."""
     async with _started() as recovery:
         host: Host = app.host
         if host.address:
@@ -90,7 +89,7 @@ async def _started() -> AsyncIterator[Recovery]:
 
 @contextlib.contextmanager
 def _stoppable(generator: Generator, seconds: float | None) -> Iterator[None]:
-    """By the clock, Ctrl-C or SIGTERM. A second Ctrl-C ends the check, too."""
+    """Stop after the given time, or at Ctrl-C or SIGTERM. A second Ctrl-C ends the check, too."""
     loop = asyncio.get_running_loop()
     if seconds is not None:
         loop.call_later(seconds, generator.stop)
@@ -115,7 +114,7 @@ async def _shown(board: Board, plain: bool) -> AsyncIterator[None]:
 
 
 async def _unless_it_fails(work: Coroutine[Any, Any, T]) -> T:
-    """Do this while the app runs; if that fails first, its error is raised."""
+    """Run this while the app runs; if the app fails first, raise its error."""
     working, failing = asyncio.ensure_future(work), asyncio.ensure_future(app.wait())
     try:
         await asyncio.wait((working, failing), return_when=asyncio.FIRST_COMPLETED)

@@ -28,7 +28,7 @@ notices = app.topic("notices", value_type=Notice, key="person")
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """What is known of two people: who liked first, and whether the other one answered."""
+    """The state of a pair of people: who liked first, and whether the other person answered."""
 
     first: str
     at: int

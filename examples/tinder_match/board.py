@@ -1,4 +1,4 @@
-"""What the screen shows: counted once a second from the log and the engine, never from the handlers."""
+"""The data of the screen: sampled once a second from the log and the engine, not from the handlers."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ __all__ = ("Board", "Recovery", "Snapshot", "TaskLine", "recovery_of")
 _HISTORY = 200
 """Seconds of the sparklines: more than a screen is wide."""
 _LATEST = 60
-"""Matches that are remembered: more than a screen is high."""
+"""The number of recent matches: more than a screen is high."""
 _PEOPLE = 20_000
 """People whose matches are counted; past that, the least popular half is dropped."""
 _VISIT = 5.0
-"""Seconds before the screen shows somebody else's inbox."""
+"""Seconds before the screen shows another person's inbox."""
 _READ = 1000
-"""Matches per read: a few ms, also at the start, when those of earlier runs are counted."""
+"""Matches per read: a few ms, also at the start, when matches of earlier runs are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery:
-    """What the start found."""
+    """The recovered state of earlier runs."""
 
     keys: KeyCount
     replayed: int
-    """Changelog records that the local stores had missed."""
+    """Replayed changelog records."""
     milliseconds: float
 
 
@@ -65,7 +65,7 @@ class TaskLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """All that one picture needs. It does not change while it is drawn."""
+    """The immutable data of one frame."""
 
     directory: Path
     recovery: Recovery
@@ -87,7 +87,7 @@ class Snapshot:
 
 @dataclass
 class _Totals:
-    """Counters at some moment; the next moment makes rates of them."""
+    """Counters at a moment; rates are computed from two of them."""
 
     at: float = field(default_factory=monotonic)
     likes: int = 0
@@ -103,7 +103,7 @@ class Board:
         self._random = Random()
         self._matches = 0
         self._earlier = 0
-        """Matches that were there at the start: they are no part of a rate."""
+        """The number of matches at the start, which is left out of rates."""
         self._latest: deque[Match] = deque(maxlen=_LATEST)
         self._popular: Counter[str] = Counter()
         self._rates = {name: deque[float](maxlen=_HISTORY) for name in ("likes", "matches", "commits")}
@@ -120,7 +120,7 @@ class Board:
             self._popular.clear()
             try:
                 await self._follow()
-            except LogError:  # somebody has emptied the topic: it begins anew
+            except LogError:  # the topic was emptied: start again
                 await asyncio.sleep(0.5)
 
     async def _follow(self) -> None:
@@ -146,7 +146,7 @@ class Board:
             self._popular = Counter(dict(self._popular.most_common(_PEOPLE // 2)))
 
     async def measure(self) -> None:
-        """Once a second: how much has happened since the last time."""
+        """Called once a second: the changes since the last call."""
         now, last = self._totals(), self._last
         seconds = max(now.at - last.at, 0.001)
         self._rates["likes"].append((now.likes - last.likes) / seconds)
@@ -197,7 +197,7 @@ class Board:
         )
 
     def _somebody(self) -> str | None:
-        """Whose inbox to show: for some seconds the same one, of those who have just found a match, not the first."""
+        """The inbox to show: for some seconds the same person, one who has just found a match, not the first."""
         if self._latest and (self._person is None or monotonic() - self._visited > _VISIT):
             self._visited = monotonic()
             some = self._random.choices(self._latest, k=3)

@@ -1,8 +1,8 @@
-"""At the end: is what came out exactly what follows from the likes?
+"""The final check: whether the outputs are exactly those that follow from the likes.
 
 1. Wait until everything in the log is handled and committed.
-2. Fold all likes that the log holds, from the first one on: those of earlier runs too.
-3. Compare that with the topics `matches` and `notices`, and with the committed state of everybody's inbox.
+2. Fold all likes in the log, including those of earlier runs.
+3. Compare the result with the topics `matches` and `notices`, and with the committed state of all inboxes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Summary:
     likes: int
     matches: int
     people: int
-    """Who have a match."""
+    """People with a match."""
     differences: list[str]
 
 
 class Source(Protocol):
-    """Where everything can be read: a running worker, or a visit to its log."""
+    """The source of the data: a running worker, or a session on its log."""
 
     @property
     def plan(self) -> Plan: ...
@@ -55,7 +55,7 @@ async def compared(host: Source) -> Summary:
     for number in range(host.plan.topics[likes.name].partitions):
         async for like in read_all(host, likes, number):
             expected.add(like)
-        expected.remembered.clear()  # all likes of a pair are in one partition: no need to hold what is left
+        expected.remembered.clear()  # all likes of a pair are in one partition: the rest of the state need not be kept
     made: list[Match] = [match async for match in read_all(host, matches)]
     told: list[Notice] = [notice async for notice in read_all(host, notices)]
     inboxes = await read_inboxes(host)
@@ -64,7 +64,7 @@ async def compared(host: Source) -> Summary:
 
 
 async def settle(host: Host) -> None:
-    """Wait until the services have handled and committed everything that the log holds, what they emit included."""
+    """Wait until the services have handled and committed all records of the log, including their own outputs."""
     while True:
         tasks = host.tasks.values()
         ends = await host.log.end_offsets(source for task in tasks for source in task.inputs)
@@ -75,7 +75,7 @@ async def settle(host: Host) -> None:
 
 
 async def read_all(host: Source, topic: Topic[Any], *numbers: int) -> AsyncIterator[Any]:
-    """The values of a topic, from its start to its present end, partition after partition."""
+    """The values of a topic from its start to its current end, partition by partition."""
     definition = host.plan.topics[topic.name]
     for number in numbers or range(definition.partitions):
         source = TopicPartition(topic.name, number)
@@ -102,7 +102,7 @@ async def read_inboxes(host: Source) -> dict[str, Inbox]:
 
 
 async def read_inbox(view: ServiceView, person: str) -> Inbox:
-    """One person's."""
+    """The inbox of one person."""
     matches = {other: at async for _, other, at in _entries(view, "matches", person.encode())}
     unread = [unread async for _, _, unread in _entries(view, "unread", person.encode())]
     return Inbox(matches, *unread)

@@ -1,4 +1,4 @@
-"""What happens: likes come in, matches and notices go out."""
+"""The events: likes come in, matches and notices go out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What a person is told about a match."""
+    """The notice to a person about a match."""
 
     person: str
     other: str

@@ -1,8 +1,8 @@
-"""What must come out: the rules of the example as a plain fold over likes, and a comparison with what did come out.
+"""The expected outputs: the rules of the example as a plain fold over likes, and a comparison with the actual outputs.
 
-The likes of a pair count in the order in which the log has them. The services agree with this fold as long as no like
-is more than LATE behind the youngest one before it in its partition. For one that is, the watermark has promised that
-it would not come, and what it answers may be forgotten already: a fold that knows only the pair cannot tell.
+The likes of a pair count in log order. The services agree with this fold as long as no like is more than LATE behind
+the newest one before it in its partition. A later like is behind the watermark, and the like that it answers may have
+expired already, which a fold over a single pair cannot know.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ __all__ = ("Expected", "Inbox", "compare", "expected")
 
 @dataclass
 class Inbox:
-    """What a person's actor knows."""
+    """The state of a person's actor."""
 
     matches: dict[str, int] = field(default_factory=dict)
-    """With whom, and since when."""
+    """Matches, by person, with their times."""
     unread: int = 0
 
 
 @dataclass
 class Expected:
-    """What follows from the likes that were added, in the order of each pair."""
+    """The results of the added likes, in the order of each pair."""
 
     likes: int = 0
     matches: dict[str, list[Match]] = field(default_factory=dict)
-    """By pair, in order. There is at most one: after it, the pair is done for good."""
+    """The matches by pair. There is at most one: after it, further likes of the pair are ignored."""
     inboxes: dict[str, Inbox] = field(default_factory=dict)
     remembered: dict[str, tuple[str, int]] = field(default_factory=dict, repr=False)
-    """By pair, whose like waits for an answer, and since when."""
+    """By pair: the unanswered like and its time."""
 
     def add(self, like: Like) -> None:
         """- The first like of a pair is remembered, for a month by the likes' own time.
-        - An opposite one within that month is a match, and the pair is done for good.
+        - An opposite like within that month is a match; further likes of the pair are ignored.
         - The same one again changes nothing within that month.
         - Any like after that month is remembered instead, as if it were the first."""
         self.likes += 1
@@ -71,7 +71,7 @@ def expected(likes: Iterable[Like]) -> Expected:
 def compare(
     expected: Expected, matches: Iterable[Match], notices: Iterable[Notice], inboxes: Mapping[str, Inbox]
 ) -> list[str]:
-    """Each difference, in words; none: nothing is lost, nothing is doubled."""
+    """A description of each difference; empty: nothing is lost or duplicated."""
     return [
         *_matches(expected, matches),
         *_notices(expected, notices),
@@ -90,7 +90,7 @@ def _matches(expected: Expected, matches: Iterable[Match]) -> Iterable[str]:
 
 
 def _notices(expected: Expected, notices: Iterable[Notice]) -> Iterable[str]:
-    """Those of a person come from many pairs, so their order means nothing."""
+    """The notices of a person come from many pairs, so their order is arbitrary."""
     wanted = Counter(
         Notice(person=person, other=other, pair=match.pair, at=match.at)
         for ordered in expected.matches.values()

@@ -1,5 +1,5 @@
-"""Likes as they might come in: people like popular people, some are liked back, now or weeks later, some tap twice, and
-some likes arrive days late. Event time runs much faster than the clock, so that months pass while one watches.
+"""Generates realistic likes: popular people get more likes, some are liked back, now or weeks later, some tap twice,
+and some likes arrive days late. Event time runs much faster than the clock, so that months pass while one watches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.logs.base import Log, TopicPartition
 __all__ = ("SPEED", "Generator", "LikeStream", "Origin", "find_origin")
 
 SPEED = 12 * 3600
-"""Seconds of event time in a second by the clock: a month in a minute."""
+"""Seconds of event time per second of real time: a month in a minute."""
 
 _HOUR = DAY // 24
 _BEGINNING = round(datetime(2024, 2, 14, tzinfo=UTC).timestamp() * 1000)
@@ -30,13 +30,13 @@ _LATE = 0.03
 _TICK = 0.1
 """Seconds between two batches."""
 _TAIL = 1000
-"""How many offsets at the end of a partition are looked at to find out where the stream stands: far more than could
-all be late ones."""
+"""How many offsets at the end of a partition are read to find the stream's position: far more than could all be late
+likes."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a stream goes on."""
+    """The position at which a stream continues."""
 
     number: int = 0
     """Of the last like."""
@@ -45,7 +45,7 @@ class Origin:
 
 
 async def find_origin(log: Log, topic: str, decode: Callable[[bytes], Like]) -> Origin:
-    """After the last like in the log: numbers are not used twice, and time does not go back."""
+    """After the last like in the log: numbers are unique, and time does not go back."""
     partitions = (await log.topics())[topic].partitions
     sources = [TopicPartition(topic, number) for number in range(partitions)]
     starts, ends = await log.start_offsets(sources), await log.end_offsets(sources)
@@ -64,12 +64,12 @@ async def find_origin(log: Log, topic: str, decode: Callable[[bytes], Like]) -> 
 
 
 def _number_of(like: Like) -> int:
-    """0: somebody else has sent it."""
+    """0: sent by another program."""
     return int(like.id) if like.id.isdecimal() else 0
 
 
 class LikeStream:
-    """Endless, and always the same for a seed and an origin."""
+    """An endless stream, deterministic for a seed and an origin."""
 
     def __init__(self, seed: int, origin: Origin) -> None:
         self._random = Random(f"{seed}:{origin.number}")
@@ -77,7 +77,7 @@ class LikeStream:
         """Of the last like; and how far event time has come."""
         self._people = Population(self._random)
         self._coming: list[tuple[int, int, str, str]] = []
-        """When it arrives, when it was given, by whom, to whom."""
+        """Arrival time, event time, giver, receiver."""
 
     def next(self, count: int, span: int) -> list[Like]:
         """`count` likes, or a few more, which arrive within the next `span` ms of event time."""
@@ -113,7 +113,7 @@ class LikeStream:
 
 
 class Generator:
-    """Sends a stream at a steady rate, in small batches, until it is told to stop."""
+    """Sends a stream at a steady rate, in small batches, until it is stopped."""
 
     def __init__(self, stream: LikeStream, send_many: Callable[[list[Like]], Awaitable[Any]], *, rate: float) -> None:
         self.stream, self._send_many, self._rate = stream, send_many, rate
@@ -122,7 +122,7 @@ class Generator:
         """Likes that are durably in the log."""
 
     def stop(self) -> None:
-        """After the batch that is under way."""
+        """Stop after the current batch."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -130,7 +130,7 @@ class Generator:
         last, owed = loop.time(), 0.0
         while not self._stopping.is_set():
             now = loop.time()
-            passed, last = min(now - last, 1.0), now  # a machine that slept does not make up for it
+            passed, last = min(now - last, 1.0), now  # after a suspension of the machine, missed likes are not sent
             owed += passed * self._rate
             batch = self.stream.next(int(owed), round(passed * SPEED * 1000))
             owed -= int(owed)

@@ -23,7 +23,7 @@ __all__ = ("main",)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many, or a few more; else go on until Ctrl-C.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other likes.")
 def main(rate: float, count: int | None, seed: int) -> None:
-    """Write made-up likes to stdout, a JSON object in each line."""
+    """Write generated likes to stdout, one JSON object per line."""
     encode = msgspec.json.Encoder().encode_lines
 
     async def write(likes: list[Like]) -> None:

@@ -1,6 +1,6 @@
-"""Who is there: a population that changes with event time, and how popular and how active each person is.
+"""The population, which changes with event time, and how popular and active each person is.
 
-Everything here follows from the day alone, so that a restart finds the same people.
+Everything is derived from the day alone, so that a restart finds the same people.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from examples.tinder_match.events import DAY
 __all__ = ("Population", "name_of")
 
 _SIZE = 3000
-"""How many people there are on any day."""
+"""The size of the population on every day."""
 _JOIN_PER_DAY = 16
-"""So many come, and as many leave: a person stays for about half a year."""
+"""How many people join and leave per day: a person stays for about half a year."""
 _EPOCH = 19_767
 """The day, counted from 1970, from which on people come and go: 14 February 2024."""
 
@@ -45,7 +45,7 @@ def name_of(number: int) -> str:
 
 
 class Population:
-    """The people of the day that it was last moved to."""
+    """The people of the current day."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -63,7 +63,7 @@ class Population:
             self._active = list(accumulate(_zipf(number, 2_246_822_519, 0.4) for number in numbers))
 
     def pick(self) -> tuple[str, str]:
-        """Somebody active, and somebody else, who is liked the more the more popular."""
+        """An active person, and another one, chosen by popularity."""
         while True:
             (liker,) = self._random.choices(self._people, cum_weights=self._active)
             (liked,) = self._random.choices(self._people, cum_weights=self._popular)

@@ -1,7 +1,7 @@
-"""The live screen: a snapshot of the board as a picture, as large as the terminal; or as a line, where there is none.
+"""The live screen: a snapshot of the board as a full-size frame on a terminal, or as a line elsewhere.
 
-It draws over itself on the ordinary screen, without hiding the cursor, so that a process that is killed leaves a
-terminal behind that one can go on using. It is drawn in a thread: neither that nor a slow terminal holds up the loop.
+It overwrites itself on the normal screen buffer without hiding the cursor, so that a killed process leaves the terminal
+usable. It is drawn in a thread: neither drawing nor a slow terminal blocks the event loop.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tidegate.settings import Settings
 __all__ = ("LINES", "Screen", "line", "picture", "sparkline")
 
 LINES = 22
-"""A terminal with fewer lines gets no picture."""
+"""A terminal with fewer lines gets no frame."""
 _WIDTH = 70
 _HIGH = 18
-"""From so many lines in the middle of the picture on, there is room to be generous."""
+"""The number of lines from which the middle of the frame uses a spacious layout."""
 _LOVE = "bright_magenta"
 _COLOURS = {"likes": "bright_cyan", "matches": _LOVE, "commits": "bright_green"}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Screen:
-    """Draws pictures on a console."""
+    """Draws frames on a console."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -62,7 +62,7 @@ class Screen:
 
 
 def line(snapshot: Snapshot) -> str:
-    """The same in short, for a file or a pipe."""
+    """A short form, for a file or a pipe."""
     latest = _couple(snapshot.latest[0]).plain if snapshot.latest else "none yet"
     return (
         f"{_duration(snapshot.uptime)}  {_day(snapshot.event_time)}  "
@@ -74,7 +74,7 @@ def line(snapshot: Snapshot) -> str:
 
 # -- the picture -----------------------------------------------------------------------------------------------------
 def picture(snapshot: Snapshot, width: int, height: int) -> Layout:
-    """All of it, so wide and so high."""
+    """The complete frame in this size."""
     root = Layout()
     root.split_column(
         Layout(_header(snapshot), size=2),
@@ -189,7 +189,7 @@ def _inbox(snapshot: Snapshot, rows: int) -> RenderableType:
 
 
 def curl(url: str, person: str) -> str:
-    """Asks for somebody's inbox."""
+    """Selects the person whose inbox is shown."""
     return f"curl -s {url}/v1/services/inbox/states/unread/keys/{quote(person, safe='')}"
 
 

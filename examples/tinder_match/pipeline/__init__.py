@@ -1,4 +1,4 @@
-"""What becomes of the matches: tables of what happened, of minutes, hours and days, and of people; and a report.
+"""Analysis of the matches: tables of events, of minutes, hours and days, and of people; and a report.
 
 tidegate pipeline run examples.tinder_match.pipeline --once
 python -m examples.tinder_match.pipeline report

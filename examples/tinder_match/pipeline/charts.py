@@ -1,4 +1,4 @@
-"""Charts as SVG, drawn by hand: a page with them needs nothing else."""
+"""Charts as SVG, generated directly, so that a page with them has no dependencies."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 30
 
 WIDEST = 64
-"""Of a bar."""
+"""The width of a bar."""
 LABELS = 10
-"""As many as fit below a chart."""
+"""The number of labels that fit below a chart."""
 SCALES = ((1, 5), (1.2, 4), (1.5, 5), (2, 4), (2.5, 5), (3, 3), (4, 4), (5, 5), (6, 3), (8, 4), (10, 5))
-"""Where axes end, times a power of ten, and into how many steps they are divided."""
+"""The ends of axes, times a power of ten, and their numbers of steps."""
 
 Points = Sequence[tuple[str, float]]
-"""Labels and values, in order; what has no label stands unnamed on the axis."""
+"""Labels and values, in order; a point may have no label."""
 
 
 def bars(points: Points, *, unit: str, written: Callable[[float], str] = "{:,.0f}".format) -> str:
