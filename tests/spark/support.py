@@ -8,14 +8,14 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from tidegate import App
+from tidegate import App, Topic
 from tidegate.errors import TidegateError
 from tidegate.host.host import Host
 from tidegate_app.cli import cli
 
 __all__ = ("Sent", "ran", "tidegate")
 
-Sent = tuple[Any, Iterable[Any]]
+Sent = tuple[Topic[Any], Iterable[Any]]
 """A topic and values for it."""
 
 
@@ -28,7 +28,7 @@ async def _ran(app: App, flags: Mapping[str, Any], sent: Iterable[Sent]) -> None
     app.host = Host(app.define, flags=flags)
     await app.host.start()
     for topic, values in sent:
-        await app.topics[str(getattr(topic, "name", topic))].send_many(values)
+        await topic.send_many(values)
     await app.host.stop()
     bounded = Host(app.define, flags=flags, until_end=True)
     await bounded.start()
