@@ -168,8 +168,8 @@ def _interruptible(work: Any) -> list[Result]:
 def _finish(sections: dict[str, Any], *, publishing: bool) -> None:
     for kind, section in sections.items():
         console.print(embedded_table(section) if kind == "embedded" else terminal(kind, section))
-        for told in [] if kind == "embedded" else problems(lines_of(section)):
-            console.print(f"  [red]{_plain(told)}[/red]", highlight=False)
+        for problem in [] if kind == "embedded" else problems(lines_of(section)):
+            console.print(f"  [red]{_plain(problem)}[/red]", highlight=False)
         if kind == "w":
             for label, times in ratios_of(lines_of(section)):
                 console.print(f"  Tidegate, {label}: {times:.2f} ×", highlight=False)

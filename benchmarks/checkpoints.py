@@ -176,7 +176,7 @@ async def incremental(data: Path, keys: int, rounds: int) -> None:
 
 async def handled(host: Host) -> None:
     """The number of records in the log."""
-    while not await at_end(host):  # noqa: ASYNC110  the log tells nobody
+    while not await at_end(host):  # noqa: ASYNC110  the log has no event for it
         await asyncio.sleep(0.01)
 
 
@@ -229,7 +229,7 @@ class Window:
     def quiet(self) -> bool:
         return self.others < _QUIET * self.seconds
 
-    def told(self) -> str:
+    def summary(self) -> str:
         return (
             f"  {'with' if self.taken else 'none'}: {self.rate:>9,.0f} events/s, {self.cpu_each:.2f} µs CPU an event, "
             f"in {self.seconds:.1f} s; others {100 * self.others / self.seconds:.0f} % of a core"
@@ -251,7 +251,7 @@ async def cost(data: Path, keys: int, rate: float, pairs: int, seconds: float) -
                 say("  there were not enough events: that window was of a worker at rest, and is left out")
                 break
             windows.append(found)
-            say(found.told())
+            say(found.summary())
         await cancelled(running)
         await host.stop()
     if len(windows) > 2:
@@ -308,7 +308,7 @@ def tell(windows: Sequence[Window]) -> None:
         lag = sorted(late for window in some for late in window.lag)
         kinds = (HANDLE, COMMIT, *OF_CHECKPOINTS) if taken else (HANDLE, COMMIT)
         say(f"  {name}: loop late by {lag[int(len(lag) * 0.999)]:.0f} ms (p99.9), {lag[-1]:.0f} ms (most)")
-        say(f"    longest held by {Holding.worst(window.holding for window in some).told(*kinds)}")
+        say(f"    longest held by {Holding.worst(window.holding for window in some).summary(*kinds)}")
     late = max(window.seconds for window in windows) / min(window.seconds for window in windows) - 1
     say(f"  the longest window was {100 * late:.1f} % longer than the shortest")
     for which, chosen in ("quiet", [window.quiet for window in windows]), ("all", [True] * len(windows)):

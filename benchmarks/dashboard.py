@@ -35,7 +35,7 @@ PREFIXES = ("", "user-7", "user-77", "user-777", "user-7777", "user-77777", "nob
 SECONDS = 60_000
 
 
-def told(what: str, took: list[float]) -> None:
+def report(what: str, took: list[float]) -> None:
     print(f"{what}: p50 {percentile(took, 0.5):.1f} ms, p99 {percentile(took, 0.99):.1f} ms, "
           f"longest {1000 * max(took):.1f} ms ({len(took)} times)", flush=True)  # fmt: skip
 
@@ -65,17 +65,17 @@ async def over_http(port: int, keys: int) -> None:
             cursor = following
         assert seen == sorted(seen)
         assert len(set(seen)) == len(seen)
-        told(f"HTTP: a page of {limit} keys, by cursors", took)
+        report(f"HTTP: a page of {limit} keys, by cursors", took)
     took = []
     for _ in range(PAGES):
         await page_of(connection, f"limit=50&start=user-{chance.randrange(keys)}", took)
-    told("HTTP: a page of 50 keys, from anywhere", took)
+    report("HTTP: a page of 50 keys, from anywhere", took)
     for prefix in PREFIXES:
         took = []
         for _ in range(LOOKS):
             found, _ = await page_of(connection, f"limit=50&prefix={prefix}", took)
             assert all(key.startswith(prefix) for key in found)
-        told(f"HTTP: keys that begin with {prefix!r}", took)
+        report(f"HTTP: keys that begin with {prefix!r}", took)
 
 
 # ------------------------------------------------------------------------------------------------------------- browser
@@ -115,7 +115,7 @@ async def in_browser(port: int) -> None:
             began = time.perf_counter()
             await until(page, FIRST)
             took.append(time.perf_counter() - began)
-    told("Chromium: from the page's own files to the first keys", took)
+    report("Chromium: from the page's own files to the first keys", took)
     async with browser(port, "light") as page:
         await until(page, FIRST)
         for prefix in PREFIXES[1:]:
@@ -127,7 +127,7 @@ async def in_browser(port: int) -> None:
                 await page.fill("#prefix", prefix)
                 await until(page, PREFIXED, prefix)
                 took.append(time.perf_counter() - began)
-            told(f"Chromium: keys that begin with {prefix!r}, typing pause of 150 ms included", took)
+            report(f"Chromium: keys that begin with {prefix!r}, typing pause of 150 ms included", took)
         await page.fill("#prefix", "")
         await until(page, ALL)
         took = []
@@ -136,7 +136,7 @@ async def in_browser(port: int) -> None:
             await page.evaluate("() => { const it = document.getElementById('keys'); it.scrollTop = it.scrollHeight; }")
             await until(page, "(count) => document.querySelectorAll('#keys li .key').length >= count", 50 * number + 50)
             took.append(time.perf_counter() - began)
-        told("Chromium: scrolling to the end of the list, until the next page is there", took)
+        report("Chromium: scrolling to the end of the list, until the next page is there", took)
 
 
 async def changes(port: int, key: str, what: str, pictures: Path | None) -> None:
@@ -156,7 +156,7 @@ async def changes(port: int, key: str, what: str, pictures: Path | None) -> None
                 page, "(text) => document.querySelector('.fact[data-state=seen] pre').textContent === text", wanted
             )
             took.append(time.perf_counter() - began)
-        told(f"Chromium: from sending a record to its change on the page, {what}", took)
+        report(f"Chromium: from sending a record to its change on the page, {what}", took)
     if pictures is not None:
         for scheme in ("light", "dark"):
             await picture(port, key, scheme, pictures)

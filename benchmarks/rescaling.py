@@ -75,7 +75,7 @@ async def run(keys: int, before: int, after: int, flags: dict[str, Any]) -> dict
     with timed(f"{keys:,} keys in {before} tasks", seconds):
         await fill(host, keys, before)
         ends = await host.log.end_offsets([TopicPartition("events", number) for number in range(before)])
-        while any(handled < ends[source] for source, handled in _handled(host)):  # noqa: ASYNC110  nobody tells
+        while any(handled < ends[source] for source, handled in _handled(host)):  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.1)
     with timed("savepoint", seconds):
         await host.checkpoint("cut", stop=True)

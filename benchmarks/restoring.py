@@ -139,8 +139,8 @@ async def measure(address: str, keys: int, partitions: int, events: int) -> Tabl
     finally:
         shutil.rmtree(course.directory, ignore_errors=True)
     table = Table("", "measured", "asked", title=f"{keys:,} keys, {partitions} partitions", title_justify="left")
-    table.add_row("restart with its local state", _told(kept), "≤ 1 s")
-    table.add_row("restore from the changelogs", _told(lost), "1 M keys ≤ 5 s")
+    table.add_row("restart with its local state", _row(kept), "≤ 1 s")
+    table.add_row("restore from the changelogs", _row(lost), "1 M keys ≤ 5 s")
     table.add_row("records restored per second", f"{lost.replayed / lost.seconds:,.0f}", "≥ 300,000")
     table.add_row("RSS while the state grows", f"{filling_mb:,.0f} MB", "5 M keys < 1 GB")
     table.add_row("RSS after the restore", f"{lost.rss_mb:,.0f} MB", "5 M keys < 1 GB")
@@ -149,7 +149,7 @@ async def measure(address: str, keys: int, partitions: int, events: int) -> Tabl
     return table
 
 
-def _told(start: Start) -> str:
+def _row(start: Start) -> str:
     return f"{start.seconds:.2f} s (CPU {start.cpu:.2f} s), {start.replayed:,} records"
 
 

@@ -51,7 +51,7 @@ async def joined(ctx: Context, ad: Ad) -> None:
 
 @app.process(views, to=counts, guarantee=GUARANTEE)
 async def counter(
-    ctx: Context, view: View, windows: MapState[int, int], told: ValueState[dict[int, int] | None]
+    ctx: Context, view: View, windows: MapState[int, int], emitted: ValueState[dict[int, int] | None]
 ) -> None:
     """One actor per campaign: a count per window, a timer at each window's end and one by the clock."""
     window = view.event_time - view.event_time % WINDOW
@@ -64,19 +64,19 @@ async def counter(
 
 
 @counter.on_timer("tell")
-async def tell(ctx: Context, windows: MapState[int, int], told: ValueState[dict[int, int] | None]) -> None:
+async def tell(ctx: Context, windows: MapState[int, int], emitted: ValueState[dict[int, int] | None]) -> None:
     """The counts that changed within the last second."""
-    current, before = dict(windows.items()), told.value or {}
+    current, before = dict(windows.items()), emitted.value or {}
     for window, count in current.items():
         if before.get(window) != count:
             ctx.emit(Counted(ctx.key, window, count, last=False))
-    told.value = current
+    emitted.value = current
     if current:
         ctx.timers.after(timedelta(seconds=1), name="tell", time="processing")
 
 
 @counter.on_timer()
-async def close(ctx: Context, windows: MapState[int, int], told: ValueState[dict[int, int] | None]) -> None:
+async def close(ctx: Context, windows: MapState[int, int], emitted: ValueState[dict[int, int] | None]) -> None:
     """A window's last count."""
     window = ctx.timestamp - WINDOW + 1
     ctx.emit(Counted(ctx.key, window, windows.pop(window), last=True))

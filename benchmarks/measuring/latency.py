@@ -178,7 +178,7 @@ async def _wake(driver: Driver, process: Process) -> str:
 async def _drained(driver: Driver, process: Process) -> bool:
     """True: the peer did not finish in time."""
     deadline = time.monotonic() + _DRAIN
-    while driver.due and time.monotonic() < deadline and not process.ended:  # noqa: ASYNC110  peers tell nobody
+    while driver.due and time.monotonic() < deadline and not process.ended:  # noqa: ASYNC110  peers send no event
         await asyncio.sleep(0.05)
     return bool(driver.due)
 

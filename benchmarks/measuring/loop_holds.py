@@ -66,7 +66,7 @@ class Holding:
         """Wall clock and CPU time."""
         return max(self.longest[kind] for kind in OF_CHECKPOINTS), max(self.most_cpu[kind] for kind in OF_CHECKPOINTS)
 
-    def told(self, *kinds: str) -> str:
+    def summary(self, *kinds: str) -> str:
         return ", ".join(
             f"{kind} {self.longest[kind] * 1000:.1f} ms ({self.most_cpu[kind] * 1000:.1f} ms CPU)" for kind in kinds
         )

@@ -67,12 +67,12 @@ def _readme(sections: Mapping[str, Any]) -> str:
 
 def _ratios(section: Mapping[str, Any]) -> str:
     """The ratios to peers; the ratios between own configurations are on the page."""
-    told = [
+    comparisons = [
         f"{times:.2g} × {label.partition(',')[0]}"
         for label, times in ratios_of(lines_of(section))
         if "against" not in label
     ]
-    return f"In *W*, Tidegate's rate is {', '.join(told)}." if told else ""
+    return f"In *W*, Tidegate's rate is {', '.join(comparisons)}." if comparisons else ""
 
 
 def _page(sections: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ def details(kind: str, section: Mapping[str, Any]) -> str:
     lines = lines_of(section)
     events = f", {section['events']:,} events" if kind != "latency" else ""
     parts = [f"### {_TITLES[kind]}{events}", _markdown(_cells(kind, lines)), _machine(section)]
-    parts += ["\n".join(f"- {told}" for told in problems(lines))] if problems(lines) else []
+    parts += ["\n".join(f"- {problem}" for problem in problems(lines))] if problems(lines) else []
     if kind == "w" and (ratios := ratios_of(lines)):
         parts.insert(2, _markdown([["Tidegate against", "times as fast"], *([name, f"{x:.2f}"] for name, x in ratios)]))
     return "\n\n".join(parts)
@@ -112,12 +112,12 @@ def _short(line: Line) -> str:
 
 def problems(lines: Sequence[Line]) -> list[str]:
     """The reasons of rows without results: the first and the last line of the output, which names the error."""
-    told = []
+    reasons = []
     for line in lines:
         if not line.good:
             first, *rest = line.problem.splitlines()
-            told.append(f"{line.row.title}, {_ONCE[line.row.guarantee]}: {first} {rest[-1] if rest else ''}".strip())
-    return told
+            reasons.append(f"{line.row.title}, {_ONCE[line.row.guarantee]}: {first} {rest[-1] if rest else ''}".strip())
+    return reasons
 
 
 def _markdown(table: Sequence[Sequence[str]]) -> str:

@@ -52,7 +52,7 @@ async def matchmaker(ctx: Context, like: Like, pair: ValueState[Pair | None]) ->
 
 @matchmaker.on_timer("forget")
 async def forget(ctx: Context, pair: ValueState[Pair | None]) -> None:
-    """Nobody answered within a month."""
+    """No answer came within a month."""
     pair.clear()
 
 

@@ -57,9 +57,9 @@ async def compared(host: Source) -> Summary:
             expected.add(like)
         expected.remembered.clear()  # all likes of a pair are in one partition: the rest of the state need not be kept
     made: list[Match] = [match async for match in read_all(host, matches)]
-    told: list[Notice] = [notice async for notice in read_all(host, notices)]
+    sent: list[Notice] = [notice async for notice in read_all(host, notices)]
     inboxes = await read_inboxes(host)
-    differences = compare(expected, made, told, inboxes)
+    differences = compare(expected, made, sent, inboxes)
     return Summary(likes=expected.likes, matches=len(made), people=len(inboxes), differences=differences)
 
 

@@ -20,7 +20,7 @@ __all__ = ("main",)
 
 @click.command()
 @click.option("--rate", type=click.FloatRange(min=1), default=50, show_default=True, help="Likes per second.")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many, or a few more; else go on until Ctrl-C.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after about this many; by default run until Ctrl-C.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, other likes.")
 def main(rate: float, count: int | None, seed: int) -> None:
     """Write generated likes to stdout, one JSON object per line."""

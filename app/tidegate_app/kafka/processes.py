@@ -21,7 +21,7 @@ from tidegate_app.kafka.jars import ensure_jars
 __all__ = ("Programs", "start_guard")
 
 _SPAWN: Final = 'pid_file=$1; shift; "$@" & echo $! > "$pid_file"'
-"""Detaches the process: it is nobody's child, so any process can start it and any other can kill it."""
+"""Detaches the process: it has no parent to wait for it, so any process can start it and any other can kill it."""
 
 _LAST_LINES: Final = 20
 

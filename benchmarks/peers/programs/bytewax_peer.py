@@ -62,10 +62,10 @@ class Windows(StatefulLogic):  # type: ignore[misc]
         return [(item, self.counts.pop(item), True) for item in over], StatefulLogic.RETAIN
 
     def on_notify(self) -> tuple[list[Any], bool]:
-        told = [(item, self.counts[item], False) for item in sorted(self.changed)]
+        emitted = [(item, self.counts[item], False) for item in sorted(self.changed)]
         self.changed.clear()
         self.due = None
-        return told, StatefulLogic.RETAIN
+        return emitted, StatefulLogic.RETAIN
 
     def notify_at(self) -> datetime | None:
         return self.due
