@@ -211,11 +211,12 @@ class MapCells(Cells):
         end = prefix_range(base)[1] if high is None else base + high
         scan = self.store.scan(base + low, end, reverse=reverse)
         stored = ((store_key[len(base) :], value) for store_key, value in scan)
-        return _either(self.slot(key), self._here(key, low, high), stored, reverse=reverse)
+        slot = self.slot(key)
+        return _either(slot, _in_memory(slot, self._order(key), low, high, reverse=reverse), stored, reverse=reverse)
 
-    def _here(self, key: bytes, low: bytes, high: bytes | None) -> list[bytes]:
-        """The subkeys in memory between the bounds, in order. A slot only grows, at its end: new subkeys are inserted
-        into the sorted list, so that a range of a large map does not sort all of it each time."""
+    def _order(self, key: bytes) -> list[bytes]:
+        """The subkeys in memory, in order. A slot only grows, at its end: new subkeys are inserted into the sorted
+        list, so that a range of a large map does not sort all of it each time."""
         slot, order = self.slot(key), self._orders.get(key)
         if order is None:
             order = self._orders[key] = sorted(slot)
@@ -226,7 +227,7 @@ class MapCells(Cells):
             else:
                 order += islice(reversed(slot), new)
                 order.sort()
-        return order[bisect_left(order, low) : None if high is None else bisect_left(order, high)]
+        return order
 
     def rotate(self) -> None:
         self._orders = {}
@@ -297,7 +298,8 @@ class PrivateCells(MapCells):
             shared = self.shared.subkeys(key, low, high, reverse=reverse)
         else:
             shared = self._pages(key, partial(self.shared.subkeys, key, low, high, reverse=reverse))
-        return _either(self.slot(key), self._here(key, low, high), shared, reverse=reverse)
+        slot = self.slot(key)
+        return _either(slot, _in_memory(slot, self._order(key), low, high, reverse=reverse), shared, reverse=reverse)
 
     def _pages(
         self, key: bytes, begin: Callable[[], Iterator[tuple[bytes, bytes | None]]]
@@ -329,12 +331,39 @@ class PrivateCells(MapCells):
             self.shared.mark(shared)
 
 
+def _in_memory(
+    slot: dict[bytes, Entry], order: list[bytes], low: bytes, high: bytes | None, *, reverse: bool
+) -> Iterator[tuple[bytes, None]]:
+    """The subkeys in memory between the bounds, as they are now: those that get into the order later do not come."""
+    known, ordered, later = len(slot), len(order), frozenset[bytes]()
+    size = 8
+    while True:
+        if len(order) != ordered:
+            ordered, later = len(order), frozenset(islice(reversed(slot), len(slot) - known))
+        start, end = bisect_left(order, low), len(order) if high is None else bisect_left(order, high)
+        portion = order[max(start, end - size) : end] if reverse else order[start : min(end, start + size)]
+        if start >= end:
+            return
+        if reverse:
+            portion.reverse()
+            high = portion[-1]
+        else:
+            low = portion[-1] + b"\x00"
+        for sub in portion:
+            if sub not in later:
+                yield sub, None
+        size = min(2 * size, 512)
+
+
 def _either(
-    here: dict[bytes, Entry], subs: list[bytes], below: Iterable[tuple[bytes, bytes | None]], *, reverse: bool
+    here: dict[bytes, Entry],
+    ours: Iterable[tuple[bytes, bytes | None]],
+    below: Iterable[tuple[bytes, bytes | None]],
+    *,
+    reverse: bool,
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """The subkeys of both, in order, without duplicates; with stored bytes only for those that are not in memory."""
     last: bytes | None = None
-    ours: Iterable[tuple[bytes, bytes | None]] = [(sub, None) for sub in (reversed(subs) if reverse else subs)]
     for sub, stored in merge_sorted(ours, below, key=itemgetter(0), reverse=reverse):
         if sub != last:
             last = sub

@@ -8,7 +8,7 @@ handler suspends and when it ends.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, ItemsView, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -346,6 +346,12 @@ class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
         high = None if end is None else keys.bound(name, end)
         return ((self._decode(entry.sub), entry.value) for entry in self._live(low, high, reverse=reverse))
 
+    def pairs(self) -> Iterator[tuple[K, V]]:
+        return ((self._decode(entry.sub), entry.value) for entry in self._live())
+
+    def items(self) -> ItemsView[K, V]:
+        return _Items(self)
+
     def first(self) -> tuple[K, V] | None:
         return next(self.range(), None)
 
@@ -361,6 +367,15 @@ class MapHandle(StateHandle, MapState[K, V], Generic[K, V]):
     def clear(self) -> None:
         for entry in list(self._live()):
             self._cells.assign(entry, ABSENT, self._journal)
+
+
+class _Items(ItemsView[K, V]):
+    """Without looking each key up once more."""
+
+    _mapping: MapHandle[K, V]
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return self._mapping.pairs()
 
 
 class ListHandle(StateHandle, ListState[T], Generic[T]):

@@ -19,6 +19,8 @@ from tidegate.state.snapshot_overlay import SnapshotOverlay, merged
 __all__ = ("MemoryStore",)
 
 _CHUNK: Final = 256
+_FIRST_CHUNK: Final = 8
+"""Many a scan is followed for a few entries only."""
 _FILE: Final = "entries"
 _LENGTHS: Final = Struct(">II")
 _positions: Final = msgspec.json.Decoder(StorePosition | None)
@@ -151,6 +153,7 @@ class _Scan:
         self._start = start
         self._end = end
         self._reverse = reverse
+        self._size = _FIRST_CHUNK
         self._former: SortedDict[bytes, bytes | None] = SortedDict()
 
     def save(self, changed: Iterable[bytes]) -> None:
@@ -163,9 +166,11 @@ class _Scan:
             yield from self._next_chunk()
 
     def _next_chunk(self) -> list[tuple[bytes, bytes]]:
-        keys = list(islice(self._data.irange(self._start, self._end, (True, False), self._reverse), _CHUNK))
+        size = self._size
+        self._size = min(2 * size, _CHUNK)
+        keys = list(islice(self._data.irange(self._start, self._end, (True, False), self._reverse), size))
         start, end = self._start, self._end
-        if len(keys) == _CHUNK:
+        if len(keys) == size:
             start, end = (keys[-1], end) if self._reverse else (start, keys[-1] + b"\x00")
         found: dict[bytes, bytes | None] = {key: self._data[key] for key in keys}
         for key in list(self._former.irange(start, end, (True, False))):

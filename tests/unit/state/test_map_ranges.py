@@ -219,6 +219,23 @@ def test_entries_may_be_removed_and_added_during_an_iteration() -> None:
         assert list(bench.value("kept", "k")) == [0, 1, 1002, 1004, 1006, 1008]
 
 
+async def add_ahead(ctx: Context, event: Any, kept: MapState[int, int]) -> None:
+    kept.update(dict.fromkeys(range(0, 40, 2), 0))
+    seen = []
+    for number, _ in kept.range(reverse=event):
+        seen.append(number)
+        kept[number + 1] = kept[number - 1] = 1
+        assert kept.first() is not None  # which puts the new ones into the order
+    ctx.emit([seen, len(kept)])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_is_added_ahead_does_not_come_even_if_other_iterations_see_it(reverse: bool) -> None:
+    with Bench(add_ahead) as bench:
+        bench.put("k", reverse)
+        assert bench.outputs(bench.out) == [[sorted(range(0, 40, 2), reverse=reverse), 41]]
+
+
 async def short_lived(ctx: Context, event: Any, kept: Annotated[MapState[int, str], TTL(minutes=1)]) -> None:
     if event is not None:
         kept[event] = str(event)
