@@ -24,7 +24,7 @@ from tidegate.errors import (
 from tidegate.formatting import count
 from tidegate.host.app_definition import AppDefinition
 from tidegate.owner_rpc.protocol import AppendedRecord
-from tidegate.serving.record_maker import RecordBuilder, needs_key, typed_topic
+from tidegate.serving.record_builder import RecordBuilder, needs_key, typed_topic
 from tidegate.time.clock import SystemClock
 from tidegate_app.output import note, stderr_console
 from tidegate_app.stdin import StdinLines

@@ -12,7 +12,7 @@ from tidegate.host.host import Host
 from tidegate.logs.base import NewRecord, TopicPartition
 from tidegate.serving.idempotency import IdempotentRequests
 from tidegate.serving.position_tokens import Position
-from tidegate.serving.record_maker import RecordBuilder, needs_key, typed_topic
+from tidegate.serving.record_builder import RecordBuilder, needs_key, typed_topic
 
 __all__ = ("SendResult", "TopicSender", "declared_topics")
 

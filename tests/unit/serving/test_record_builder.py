@@ -13,7 +13,7 @@ from tidegate.engine.topology.plan import Plan
 from tidegate.errors import DataError, DecodeError, RecordTooLargeError
 from tidegate.keys import partition_of
 from tidegate.logs.records import Record
-from tidegate.serving.record_maker import RecordBuilder, needs_key, typed_topic
+from tidegate.serving.record_builder import RecordBuilder, needs_key, typed_topic
 from tidegate.time.clock import ManualClock
 from tidegate_app.actions.tail import record_line
 
