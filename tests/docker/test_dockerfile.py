@@ -1,4 +1,4 @@
-"""The Dockerfile, as far as it can be judged without an engine: what it copies is there, and nobody is root."""
+"""The Dockerfile, as far as it can be judged without an engine: its sources exist, and no process runs as root."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def adder(ctx: Context, order: int, total: Annotated[ValueState[int], Defa
 
 
 def python_for_all() -> str:
-    """An interpreter like this one that any user may run: the one of these tests may lie in somebody's home."""
+    """An interpreter that every user may run: that of these tests may be in a home directory."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for path in (Path(sys.executable).resolve(), *(Path(place) / version for place in ("/usr/local/bin", "/usr/bin"))):
         if path.exists() and all(parent.stat().st_mode & stat.S_IXOTH for parent in (path, *path.parents)):

@@ -72,7 +72,7 @@ class Shop(Project):
         return {"id": number, "customer": f"c{number % 17}", "item": f"i{number % 11}"}
 
     def check(self, orders: Iterable[int] | None = None, **options: Any) -> None:
-        """Every order was counted once, by both services: those that were sent, or these."""
+        """Every order was counted once by both services: all sent orders, or these."""
         expected = [self._order(number) for number in (range(self.sent) if orders is None else orders)]
         customers: dict[str, int] = {}
         items: dict[str, dict[str, int]] = {}

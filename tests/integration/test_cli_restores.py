@@ -136,7 +136,7 @@ def test_from_the_embedded_log_to_a_broker_and_back_each_time_under_another_id(
 
 def _there_and_back(shop: KafkaShop) -> None:
     stop_with(shop, "one", 30, **EMBEDDED)
-    shop.order(10)  # on the broker; somebody else has handled them
+    shop.order(10)  # on the broker; another worker has handled them
     later = moment()
     shop.order(10)
     there = f"{shop.name}-there"

@@ -198,7 +198,7 @@ def test_the_events_of_one_key_are_replayed_and_nothing_is_written(shop: Shop) -
             "59",
         )  # tasks have sent them as they came to it
         assert "async def items" not in stepped.stdout  # it has stopped in the body
-    # A worker writes by itself, too; without one, nobody does.
+    # A running worker writes by itself, too.
     before = shop.run("topics", "shop.py", "--all", "--json").stdout
     assert shop.run("replay", "shop.py", "customers", "c3", "--from", "one").stdout == replayed
     assert shop.run("topics", "shop.py", "--all", "--json").stdout == before

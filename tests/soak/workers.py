@@ -90,14 +90,14 @@ class Worker:
 
     @property
     def gave_up(self) -> bool:
-        """It could not start, for want of a broker: whoever supervises workers starts such a one again."""
+        """It could not start without a broker: a supervisor restarts such a worker."""
         if self._process is None or self._process.poll() != 1:
             return False
         last = self._output.read_text().rpartition("-- life ")[2]
         return "recovered" not in last and any(words in last for words in _NO_BROKER)
 
     def died(self) -> str | None:
-        """What it wrote last, if it ended though nobody wanted it to."""
+        """The end of its output, if it ended unexpectedly."""
         if self._process is None or self._process.poll() in (None, -signal.SIGKILL):
             return None
         return f"{self.name} ended with {self._process.returncode}:\n{self._output.read_text()[-3000:]}"

@@ -90,7 +90,7 @@ def test_topics_are_typed_frames_with_their_records_origin(
     rows = orders.orderBy("value.id").collect()
     assert [(row.key, row.value.id, row.value.note) for row in rows] == [(o.who, o.id, "none") for o in ORDERS]
     assert rows[3].event_time.timestamp() * 1000 == ORDERS[3].at
-    assert rows[0].run is None  # nobody of the app has sent it
+    assert rows[0].run is None  # no service of the app has sent it
 
     receipts = read_topic(spark, shop.app, shop.receipts.name, flags=flags).collect()
     assert sorted((row.value.order, row.value.total) for row in receipts) == [(o.id, o.id * 1.5) for o in ORDERS]

@@ -15,7 +15,7 @@ __all__ = ("KafkaProject", "eventually")
 
 
 class KafkaProject(Project):
-    """`hello.py`, with an app and topics that nobody else has, and every command on the broker."""
+    """`hello.py`, with a unique app id and topics, and every command on the broker."""
 
     def __init__(self, directory: Path, broker: str, app: str | None = None, **files: str) -> None:
         self.broker = broker

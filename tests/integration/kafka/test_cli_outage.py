@@ -60,5 +60,5 @@ def test_a_send_whose_broker_goes_away_says_what_is_certain(project: KafkaProjec
     assert sending.wait() == 1
     assert "before the error." in sending.output
     assert "Either all or none of the last" in sending.output
-    assert "look with 'tidegate tail' before sending them again" in sending.output
+    assert "check with 'tidegate tail' before you send them again" in sending.output
     assert len(sending.output.splitlines()) <= 5

@@ -16,7 +16,7 @@ from tidegate_app.kafka.plugin import SharedKafka
 
 
 class _Closed:
-    """A writer whose transport uvloop has closed, before anybody was told: for a moment there is such a one."""
+    """A writer whose transport uvloop has closed, but has not reported yet."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -29,7 +29,7 @@ class _Closed:
 
 
 def test_a_connection_that_was_closed_under_its_sender_is_made_anew(kafka: SharedKafka) -> None:
-    """uvloop raises RuntimeError then, which aiokafka does not expect: whoever sends must get an error of Kafka's."""
+    """uvloop raises RuntimeError then, which aiokafka does not expect: the sender must get a Kafka error."""
 
     async def main() -> tuple[Any, Any]:
         client = Client(**client_options(addresses_of(kafka.url), KafkaSettings()))

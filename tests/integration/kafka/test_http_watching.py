@@ -92,7 +92,7 @@ async def ready(client: httpx.AsyncClient, url: str) -> AsyncIterator[tuple[str,
 
 
 async def counts(watching: AsyncIterator[tuple[str, Any]], count: int) -> None:
-    """Every name is told with this count."""
+    """Every name is reported with this count."""
     missing = set(NAMES)
     while missing:
         kind, told = await anext(watching)
@@ -135,7 +135,7 @@ async def test_all_keys_are_watched_at_any_worker_and_a_worker_that_dies_ends_th
         await workers.greet(client, 0)
         await counts(again, 2)
 
-        workers.running[1] = workers.start(1)  # tasks move there: whoever watches is told
+        workers.running[1] = workers.start(1)  # tasks move there: subscribers are notified
         while (await anext(again))[0] != "end":
             pass
         await workers.shared(client)

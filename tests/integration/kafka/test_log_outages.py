@@ -64,7 +64,7 @@ async def test_appending_and_reading_stall_while_the_broker_is_killed_and_go_on_
                     under_way.set()
                 try:
                     await writer.append({A0: new(b"%d" % number)})
-                except LogUnavailableError:  # nobody knows whether it was committed
+                except LogUnavailableError:  # whether it was committed is unknown
                     writer = await log.writer("w")
                     if values(await read_all(log, A0))[number:] == []:
                         await writer.append({A0: new(b"%d" % number)})

@@ -96,7 +96,7 @@ def raising(error: BaseException) -> Callable[[Mapping[TopicPartition, int]], Re
 async def read_at_random(
     reader: KafkaReader, ends: Mapping[TopicPartition, int], chance: random.Random
 ) -> dict[TopicPartition, list[bytes | None]]:
-    """Everything, though partitions are paused, given up and begun anew where they were, in any order."""
+    """Everything is read, though partitions are paused, unassigned and reassigned at their positions, in any order."""
     found: dict[TopicPartition, list[bytes | None]] = {source: [] for source in ends}
     positions = dict.fromkeys(ends, 0)
     reader.assign(positions)

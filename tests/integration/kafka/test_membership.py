@@ -81,7 +81,7 @@ def freeze(member: KafkaMembership) -> None:
 async def test_tasks_are_given_out_though_the_client_of_who_divides_them_knows_no_such_topics(
     kafka: SharedKafka,
 ) -> None:
-    """As when the answer that tells of them is late, or lost: nobody would divide them again."""
+    """As when the response that lists them is late or lost: no rebalance would assign them."""
     group = Group(kafka.url)
     try:
         first = await asyncio.wait_for(group.join(), 20)

@@ -73,7 +73,7 @@ def make_app(**options: Any) -> App:
         mean: Annotated[AggregatingState[float, float], Aggregate(Mean())],
         task: OperatorState[str],
     ) -> None:
-        """Greets whoever visits."""
+        """Greets visitors."""
         if visit.place == "nowhere":
             raise ValueError("there is no such place")
         seen.value += 1
@@ -164,5 +164,5 @@ async def served(
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(SECONDS):
-        while not await condition():  # noqa: ASYNC110  there is nobody to tell
+        while not await condition():  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Actors over HTTP: told and asked, by their types, once for each idempotency key."""
+"""Actors over HTTP: typed tells and asks, handled once per idempotency key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes are told as they are committed, each once, with what the key holds then."""
+"""Change streams: each committed change is sent once, with the key's value."""
 
 from __future__ import annotations
 

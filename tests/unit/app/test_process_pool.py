@@ -49,7 +49,7 @@ def test_a_switch_is_passed_on_without_a_value() -> None:
 
 
 class Brief(Pool):
-    """The processes come to their end as soon as they begin. The first to do so has the others told to stop."""
+    """The processes end as soon as they start. The first one that ends stops the others."""
 
     def _command(self, number: int, leash: int) -> list[str]:
         return ["/bin/sh", "-c", f"exit {FINISHED}"]

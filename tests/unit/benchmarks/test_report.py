@@ -1,4 +1,4 @@
-"""Medians, ratios, tables and the picture: what is wrong or cannot run is told, and gives no figure."""
+"""Medians, ratios, tables and the chart: wrong or failed runs are reported, and give no figure."""
 
 from __future__ import annotations
 

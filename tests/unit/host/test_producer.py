@@ -16,7 +16,7 @@ ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Writer:
-    """Takes its time, and fails when it is told to."""
+    """A slow log that fails on demand."""
 
     def __init__(self, log: SlowLog, transactional_id: str | None) -> None:
         self._log, self._id = log, transactional_id

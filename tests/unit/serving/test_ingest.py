@@ -1,4 +1,4 @@
-"""Records that come from outside under an idempotency key, and a worker that starts anew meanwhile."""
+"""Ingestion with an idempotency key, across a reset of the worker."""
 
 from __future__ import annotations
 
