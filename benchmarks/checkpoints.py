@@ -293,7 +293,7 @@ def handled_by(host: Host) -> int:
     """Committed and uncommitted handled events: a window does not end with a commit."""
     samples = (sample for family in host.engine.metrics.registry.collect() for sample in family.samples)
     committed = sum(sample.value for sample in samples if sample.name == "tidegate_handled_total")
-    return int(committed) + sum(task.handling.handled for task in host.tasks.values())
+    return int(committed) + sum(task.invoker.handled for task in host.tasks.values())
 
 
 def _busy() -> float:

@@ -1,4 +1,4 @@
-"""A task: one service, one partition number. Its parts, and its life.
+"""A task: one service, one partition number. Its parts and its lifecycle.
 
     CREATED ──open──▶ RUNNING ──close──▶ CLOSED
                          │
@@ -6,7 +6,7 @@
 
 The engine opens it, offers it records, lets it run in slices, and asks it to commit; data flows through this file
 from top to bottom: `offer` → `run` → `commit`. Three parts have modules of their own: how it moves from epoch to epoch
-(`moving`), where its time comes from (`timekeeping`), and how it goes on after a refused commit (`stepping`).
+(`EpochAlignment`), its event time (`WatermarkTracker`), and how it goes on after a refused commit (`IsolationSteps`).
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class TaskState(enum.Enum):
 
 class Task:
     store: SnapshotStore
-    handling: Invoker
+    invoker: Invoker
     dispatcher: Dispatcher
     epochs: EpochAlignment
-    timekeeper: WatermarkTracker
+    watermark_tracker: WatermarkTracker
 
-    def __init__(self, plan: TaskPlan, environment: Environment, *, caution: Isolation | None = None) -> None:
-        """`caution`: the commit before was refused for what is in it."""
-        self.plan, self._environment, self._caution = plan, environment, caution
+    def __init__(self, plan: TaskPlan, environment: Environment, *, isolation: Isolation | None = None) -> None:
+        """`isolation`: given if the commit before was refused for its contents."""
+        self.plan, self._environment, self._isolation = plan, environment, isolation
         self.definition = plan.definition
         self.state = TaskState.CREATED
         self.info = TaskInfo(app=environment.app, service=plan.definition.name, number=plan.number)
@@ -97,8 +97,8 @@ class Task:
         self._fresh = without_older(environment.app, plan.run, STAMP_HEADER)
         self._carried: dict[TopicPartition, int] = {}
         """Inputs that hold what was in flight when the run began, and are not read yet, with their ends."""
-        self._steps: IsolationSteps | None = None
-        """Only while the task goes on with caution."""
+        self._isolation_steps: IsolationSteps | None = None
+        """Only while the task isolates the work at fault in a refused commit."""
         self._commit_task: asyncio.Task[None] | None = None
         self._last_commit = self._clock.monotonic()
         self._last_flush = self._last_commit
@@ -156,37 +156,37 @@ class Task:
             self.store,
             limit=environment.cache_limit,
             largest=environment.log.max_record_bytes,
-            careful=self._caution is not None,
+            careful=self._isolation is not None,
         )
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
         self._mail = Mailbox(
             self.definition, self.plan.mailboxes, self.plan.replies, self._stamp, environment.log.max_record_bytes
         )
-        failures = ErrorHandler(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
+        error_handler = ErrorHandler(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
         self._writer = writer
         self._committer = Committer(
             self.plan, space, queues, self.store, writer, self._emitted, self.metrics,
             environment.commit_listeners, environment.loop_scheduler,
         )  # fmt: skip
         order = KeyOrder()
-        agenda = RunQueue(order, self.time, queues, space.timers, self._clock.now())
-        self.handling = Invoker(
-            self.definition, self.plan.number, order, agenda, self._clock, failures,
+        run_queue = RunQueue(order, self.time, queues, space.timers, self._clock.now())
+        self.invoker = Invoker(
+            self.definition, self.plan.number, order, run_queue, self._clock, error_handler,
             self._new_context, self._environment.wake, self._function.threads,
         )  # fmt: skip
         self.dispatcher = Dispatcher(
-            self.definition, order, agenda, self.handling, self.time, self._new_prefetch(space)
+            self.definition, order, run_queue, self.invoker, self.time, self._new_prefetch(space)
         )
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
         self.epochs = EpochAlignment(
-            self.plan, environment, self._stamp, self.handling, self.dispatcher, self.store, self._committer.sent
+            self.plan, environment, self._stamp, self.invoker, self.dispatcher, self.store, self._committer.sent
         )
-        self.timekeeper = WatermarkTracker(
+        self.watermark_tracker = WatermarkTracker(
             self.plan, environment, self.time, self.inputs, self._carried, self.dispatcher, self.epochs
         )
-        if self._caution is not None:
-            self._steps = IsolationSteps(
-                self._caution, self.inputs, self.time, self.handling, self.dispatcher, self.epochs
+        if self._isolation is not None:
+            self._isolation_steps = IsolationSteps(
+                self._isolation, self.inputs, self.time, self.invoker, self.dispatcher, self.epochs
             )
         self._expiry = TtlSweep(self.definition, space, self.time, self.dispatcher.busy)
 
@@ -210,18 +210,18 @@ class Task:
 
     @property
     def held(self) -> bool:
-        """Other inputs, and the time that others tell, wait for what was in flight when the run began."""
+        """Other inputs, and the progress of upstream tasks, wait for what was in flight when the run began."""
         return bool(self._carried)
 
     @property
     def ahead(self) -> int:
         """Records that were read and not yet taken up."""
-        return self.dispatcher.buffered + (0 if self._steps is None else len(self._steps))
+        return self.dispatcher.buffered + (0 if self._isolation_steps is None else len(self._isolation_steps))
 
     @property
     def full(self) -> bool:
         """Enough is read ahead, or waits for handlers."""
-        waiting = self.ahead + self.handling.unfinished
+        waiting = self.ahead + self.invoker.unfinished
         if self._sender is not None:
             waiting += self._sender.backlog
         return waiting >= self._settings.buffer_records
@@ -231,8 +231,8 @@ class Task:
         input_ = self.inputs[batch.source]
         if self._fresh is not None and not input_.own:
             batch = batch._replace(records=self._fresh(batch.records))
-        if self._steps is not None:
-            self._steps.hold(input_, batch)
+        if self._isolation_steps is not None:
+            self._isolation_steps.hold(input_, batch)
         else:
             self._take_up(input_, batch.records, batch.position)
         if self._carried and batch.position >= self._carried.get(batch.source, _NEVER):
@@ -251,26 +251,26 @@ class Task:
         """The clock has moved: timers, repetitions, idleness, progress."""
         self.dispatcher.tick(now, monotonic)
         self.epochs.tick()
-        self.timekeeper.tick(monotonic)
+        self.watermark_tracker.tick(monotonic)
 
     @property
     def ready(self) -> bool:
         if self.state is not TaskState.RUNNING or self.epochs.stopping:
             return False
-        if self._steps is None:
+        if self._isolation_steps is None:
             return self.dispatcher.ready
-        if self.committing or self.uncommitted or self.handling.waiting or self.epochs.due:
+        if self.committing or self.uncommitted or self.invoker.waiting or self.epochs.due:
             return False
-        return self.dispatcher.ready or bool(self._steps)
+        return self.dispatcher.ready or bool(self._isolation_steps)
 
     def run(self) -> None:
         """A slice of handlers."""
         started = thread_time()
         try:
-            if self._steps is None:
+            if self._isolation_steps is None:
                 self.dispatcher.run(self._settings.slice_ms / 1000)
             else:
-                self._step(self._steps)
+                self._step(self._isolation_steps)
         except BaseException:
             self.state = TaskState.FAILED
             raise
@@ -278,11 +278,11 @@ class Task:
         self.raise_failure()
 
     def _step(self, steps: IsolationSteps) -> None:
-        """One piece of work, which is then committed before the next one; or an end to caution."""
+        """One work item, which is committed before the next one; or the end of the isolation steps."""
         if not steps.over:
             steps.take()
             return
-        self._steps = None
+        self._isolation_steps = None
         for input_, records, position in steps.rest():
             self._take_up(input_, records, position)
 
@@ -295,37 +295,37 @@ class Task:
     # -- failures ----------------------------------------------------------------------------------------------------
     @property
     def refused(self) -> bool:
-        """A commit cannot be made of what is in it: the task must be opened again, with caution."""
-        return self.caution is not None
+        """The commit was refused for its contents: the task must be reopened with isolation steps."""
+        return self.isolation is not None
 
     @property
-    def caution(self) -> Isolation | None:
-        """What the next life of this task must know. None: nothing, or that would not help."""
-        error = self.handling.failure
+    def isolation(self) -> Isolation | None:
+        """What the task must know when it is reopened. None: reopening it would not help."""
+        error = self.invoker.failure
         if not isinstance(error, DataError):
             return None
-        if self._steps is not None:
-            return self._steps.caution_after(error)
+        if self._isolation_steps is not None:
+            return self._isolation_steps.isolation_after(error)
         upto = {source: input_.position for source, input_ in self.inputs.items()}
         return Isolation(upto=upto, watermark=self.time.watermark)
 
     def raise_failure(self) -> None:
-        if self.handling.failure is not None and not self.refused:
+        if self.invoker.failure is not None and not self.refused:
             self.state = TaskState.FAILED
-            raise self.handling.failure
+            raise self.invoker.failure
 
     # -- commits -----------------------------------------------------------------------------------------------------
     @property
     def uncommitted(self) -> bool:
         """There is something that a commit would change."""
-        if self.handling.handled or self._emitted:
+        if self.invoker.handled or self._emitted:
             return True
-        return self.timekeeper.progress_due or (self.timekeeper.finished and not self._finish_committed)
+        return self.watermark_tracker.progress_due or (self.watermark_tracker.finished and not self._finish_committed)
 
     @property
     def quiet(self) -> bool:
         """Nothing is left to be handled or committed, and no commit has failed."""
-        if self.ready or self.committing or self.handling.unfinished or self.handling.failure is not None:
+        if self.ready or self.committing or self.invoker.unfinished or self.invoker.failure is not None:
             return False
         return not self.uncommitted and not self._dirty
 
@@ -335,13 +335,17 @@ class Task:
             return False
         if self.epochs.due:
             return True
-        if self._steps is not None and self.uncommitted:
+        if self._isolation_steps is not None and self.uncommitted:
             return True
         if self._emitted.total + self._dirty + self.dispatcher.combined >= self._settings.commit_changes:
             return True
         if self._mail.awaited and monotonic - self._last_commit >= soonest:
             return True
-        if self.timekeeper.finished and self.uncommitted and not (self.dispatcher.ready or self.handling.unfinished):
+        if (
+            self.watermark_tracker.finished
+            and self.uncommitted
+            and not (self.dispatcher.ready or self.invoker.unfinished)
+        ):
             return True  # a bounded run is at its end here: others wait for this commit
         return monotonic - self._last_commit >= interval and (self.uncommitted or self._expiry.due(monotonic))
 
@@ -360,10 +364,10 @@ class Task:
     async def _commit_or_fail(self) -> None:
         try:
             await self._environment.loop_scheduler.next()
-            if self.handling.failure is None:  # a handler may have failed since this commit was due
+            if self.invoker.failure is None:  # a handler may have failed since this commit was due
                 await self.commit()
         except Exception as error:
-            self.handling.fail(error)
+            self.invoker.fail(error)
         finally:
             self._environment.wake()
 
@@ -381,7 +385,7 @@ class Task:
                 self._expire()
                 await self.commit()
         except Exception as error:
-            self.handling.fail(error)
+            self.invoker.fail(error)
         self.raise_failure()
         before, self._settled = self._settled, self._committer.commits
         return self._settled > before or self.refused
@@ -401,11 +405,11 @@ class Task:
         self.commit_cost = 0.7 * self.commit_cost + 0.3 * watch.seconds
 
     async def _commit(self, now: int, monotonic: float, *, first: bool) -> None:
-        self.metrics.handled.inc(self.handling.handled)
-        self.handling.handled = 0
-        self._finish_committed = self.timekeeper.finished
+        self.metrics.handled.inc(self.invoker.handled)
+        self.invoker.handled = 0
+        self._finish_committed = self.watermark_tracker.finished
         self._mail.awaited = False
-        progress = self.timekeeper.next_progress(monotonic)
+        progress = self.watermark_tracker.next_progress(monotonic)
         self.dispatcher.flush()
         self.send_out()
         notices = [self.epochs.opened(now)] if first else []
@@ -438,7 +442,7 @@ class Task:
 
     def _report(self) -> None:
         self.metrics.watermark.set(self.time.watermark)
-        self.metrics.waiting.set(self.handling.unfinished)
+        self.metrics.waiting.set(self.invoker.unfinished)
 
     async def flush_store(self, monotonic: float) -> None:
         """Now and then, so that little must be replayed after a crash. A snapshot is as good as a flush: with one every
@@ -473,9 +477,9 @@ class Task:
             closing.callback(self._function.stop)
             closing.push_async_callback(self._function.close)
             closing.push_async_callback(self.dispatcher.close)
-            closing.push_async_callback(self.handling.close)
+            closing.push_async_callback(self.invoker.close)
             self.epochs.cancel_snapshots()
             for under_way in filter(None, (self._commit_task, self._flushing)):
                 await asyncio.gather(under_way, return_exceptions=True)
-            if commit and was is TaskState.RUNNING and self.handling.failure is None:
+            if commit and was is TaskState.RUNNING and self.invoker.failure is None:
                 await self.commit()

@@ -204,4 +204,4 @@ def group_by_partition(spec: TopicSpec, records: list[AppendedRecord]) -> dict[T
 
 def _status(task: Task, ends: Mapping[TopicPartition, int]) -> TaskStatus:
     lag = sum(max(0, ends[source] - input_.handled) for source, input_ in task.inputs.items())
-    return TaskStatus(task.plan.number, task.state.value, lag, task.time.watermark, task.handling.unfinished)
+    return TaskStatus(task.plan.number, task.state.value, lag, task.time.watermark, task.invoker.unfinished)

@@ -147,7 +147,7 @@ class World:
         if tasks:
             self.counted["failures"] += 1
             task = self.chance.choice(tasks)
-            task.handling.fail(LogUnavailableError("torn off"))
+            task.invoker.fail(LogUnavailableError("torn off"))
             self.engine._task_manager.reopen(task)
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ class World:
         for _ in range(self.chance.randrange(4)):
             await asyncio.sleep(0)
         for task in list(self.engine.tasks.values()):
-            if task.handling.failure is not None:
-                assert isinstance(task.handling.failure, LogUnavailableError | FencedError), task.handling.failure
+            if task.invoker.failure is not None:
+                assert isinstance(task.invoker.failure, LogUnavailableError | FencedError), task.invoker.failure
                 self.engine._task_manager.reopen(task)
 
     def handle(self) -> None:
@@ -188,7 +188,7 @@ class World:
                 task.start_commit()
 
     def _some(self) -> list[Any]:
-        running = [task for task in self.engine.tasks.values() if task.handling.failure is None]
+        running = [task for task in self.engine.tasks.values() if task.invoker.failure is None]
         return [self.chance.choice(running)] if running else []
 
     async def lead(self) -> None:

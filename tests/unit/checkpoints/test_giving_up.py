@@ -79,7 +79,7 @@ async def reopen_in_the_middle(harness: AppHarness) -> None:
         await task.commit()
     victim = harness.engine.tasks["first.0"]
     assert victim.epochs.snapshotting
-    victim.handling.failure = LogUnavailableError("torn off")
+    victim.invoker.failure = LogUnavailableError("torn off")
     assert harness.engine._task_manager.reopen(victim)
     await harness.engine._task_manager.wait_until_open()
 

@@ -182,7 +182,7 @@ def test_a_task_moves_before_it_handles_a_record_of_a_later_epoch(harness: AppHa
     receiver.run()
 
     assert receiver.epochs.due
-    assert receiver.handling.handled == 2  # the third was sent after the cut
+    assert receiver.invoker.handled == 2  # the third was sent after the cut
     harness.settle()
     assert harness.state("second", "seen", "k") == 3
     assert not receiver.epochs.due

@@ -127,7 +127,7 @@ def test_one_that_does_not_end_is_not_waited_for_for_ever(harness: AppHarness) -
 def test_one_that_ends_too_late_for_it_is_not_said_to_be_committed(harness: AppHarness) -> None:
     harness.send("events", "wait", key="k", settle=False)
     harness.settle(wait=False)
-    (busy,) = (name for name, task in harness.engine.tasks.items() if task.handling.waiting)
+    (busy,) = (name for name, task in harness.engine.tasks.items() if task.invoker.waiting)
     asking = stop(harness)
     drive(harness, asking, 50)
     harness.clock.advance(31)

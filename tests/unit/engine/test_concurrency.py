@@ -209,7 +209,7 @@ def test_a_full_task_stops_reading_and_goes_on_later() -> None:
         assert task.full
         b.put_all([("x", number) for number in range(50)], settle=False)
         b.settle(wait=False)
-        assert task.dispatcher.buffered + task.handling.unfinished <= 60
+        assert task.dispatcher.buffered + task.invoker.unfinished <= 60
         open_gate(b, "gate")
         b.settle()
         assert b.value("total", "k") == 42

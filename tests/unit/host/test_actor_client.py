@@ -93,7 +93,7 @@ async def test_an_ask_ends_in_time_and_can_be_repeated_under_its_idempotency_key
 async def test_whoever_waits_when_the_app_stops_is_told(tmp_path: Path) -> None:
     async with running(counting(data=tmp_path, drain_seconds=0.1)) as app:
         asking = asyncio.create_task(app.services["counter"].ask("a", Add(1, wait=True), timeout=60))
-        while not any(task.handling.waiting for task in app.host.tasks.values()):  # noqa: ASYNC110
+        while not any(task.invoker.waiting for task in app.host.tasks.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     with pytest.raises(LogUnavailableError, match="stopped before the reply came"):
         await asking

@@ -77,7 +77,7 @@ async def test_services_are_told_of_while_a_task_fails_and_is_opened_again(tmp_p
         telling = asyncio.create_task(Owner(host).services())
         await asyncio.sleep(0)
         task = host.tasks["counter.1"]
-        task.handling.failure = LogUnavailableError("it is away")
+        task.invoker.failure = LogUnavailableError("it is away")
         assert host.engine._task_manager.reopen(task)
 
         (service,) = await telling
@@ -90,7 +90,7 @@ async def test_state_is_not_told_of_without_a_task_that_is_being_opened_again(tm
         await connection.append("words", [(0, b"b", b'"x"', 1, []), (1, b"d", b'"x"', 1, [])])
         await until({b"b": b"1", b"d": b"1"}, connection)
         task = host.tasks["counter.1"]
-        task.handling.failure = LogUnavailableError("it is away")
+        task.invoker.failure = LogUnavailableError("it is away")
         assert host.engine._task_manager.reopen(task)
 
         with pytest.raises(NotReadyError, match=r"counter\.1"):

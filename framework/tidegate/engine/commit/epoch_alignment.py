@@ -1,4 +1,4 @@
-"""How a task moves from epoch to epoch, and has a snapshot taken of the commit that moved it.
+"""Epoch alignment: how a task moves from epoch to epoch, and takes a snapshot of the commit that moved it.
 
 1. A barrier says that the task is to be in an epoch (`move_to`), or a record that was sent in a later one lies before
    it (`divide`, `must_move_for`). Its next commit is then due at once.
@@ -39,23 +39,23 @@ class EpochAlignment:
         plan: TaskPlan,
         environment: Environment,
         stamp: Stamp,
-        handling: Invoker,
+        invoker: Invoker,
         dispatcher: Dispatcher,
         store: SnapshotStore,
         sent: Mapping[TopicPartition, int],
     ) -> None:
-        """`stamp`: knows the epoch that the task is in. `sent`: per output partition, how far the task has written."""
+        """`stamp`: holds the current epoch. `sent`: per output partition, the position after the task's last record."""
         self._plan, self._environment, self._stamp = plan, environment, stamp
-        self._handling, self._dispatcher, self._store, self._sent = handling, dispatcher, store, sent
+        self._invoker, self._dispatcher, self._store, self._sent = invoker, dispatcher, store, sent
         self._clock = environment.clock
         self._scan = EpochScan(environment.app, environment.run)
         self._barrier = 0
-        """The latest epoch that somebody wants this task to be in."""
+        """The latest epoch that a barrier, or a record, asks for."""
         self._last: int | None = None
-        """The task is to stop with this one: it begins nothing, and enters it when its handlers have ended."""
+        """The last epoch: the task begins no work, and enters it when its handlers have ended."""
         self._drained_by = 0.0
         self._snapshots: set[asyncio.Future[None]] = set()
-        """Those that are being written or uploaded."""
+        """Being written or uploaded."""
         dispatcher.epoch = stamp.epoch
 
     # -- 1. to be moved ----------------------------------------------------------------------------------------------
@@ -69,12 +69,12 @@ class EpochAlignment:
             self.tick()
 
     def go_on(self) -> None:
-        """The app does not stop after all."""
+        """The stop was called off."""
         self._last = None
 
     def tick(self) -> None:
         """The clock has moved: it may be time for the last epoch."""
-        drained = not self._handling.waiting or self._clock.monotonic() >= self._drained_by
+        drained = not self._invoker.waiting or self._clock.monotonic() >= self._drained_by
         if self._last is not None and drained:
             self._barrier = max(self._barrier, self._last)
 
@@ -95,22 +95,22 @@ class EpochAlignment:
 
     @property
     def stopping(self) -> bool:
-        """Nothing is begun any more."""
+        """The task begins no more work."""
         return self._last is not None
 
     @property
     def stopped(self) -> bool:
-        """It has entered the epoch with which it is to stop: nothing is committed any more."""
+        """The task has entered its last epoch, and commits no more."""
         return self._last is not None and self._stamp.epoch >= self._last
 
     # -- 2. the commit that moves ------------------------------------------------------------------------------------
     @property
     def next(self) -> int:
-        """In which epoch the task is from its next commit on."""
+        """The epoch of the task from its next commit on."""
         return max(self._barrier, self._dispatcher.next_epoch, self._stamp.epoch)
 
     def enter(self, epoch: int) -> bool:
-        """At the moment of the freeze. False: the task is in it already."""
+        """At the freeze of a commit. False: it is the current epoch already."""
         if epoch == self._stamp.epoch:
             return False
         self._stamp.epoch = epoch
@@ -119,7 +119,7 @@ class EpochAlignment:
         return True
 
     def opened(self, now: int) -> NewRecord:
-        """What a task that has just opened says: in which epoch it did."""
+        """The control record that says in which epoch the task has opened."""
         return OPENED.record(self._plan.id, Opened(run=self._environment.run, epoch=self._stamp.epoch), now)
 
     # -- 3. its snapshot ---------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class EpochAlignment:
         snapshots, position = self._environment.snapshots, self._store.position
         if not snapshots.needed(marker.epoch) or position is None:
             return
-        self.cancel_snapshots()  # nobody waits for one before it: the leader begins one at a time
+        self.cancel_snapshots()  # no earlier one is needed: the leader begins one at a time
         if self._store.held:
             reason = f"its snapshot in the epoch before {marker.epoch} is not written yet"
             self._begin(snapshots.report_failure(self._plan, marker.epoch, reason))
@@ -160,6 +160,6 @@ class EpochAlignment:
             snapshot.cancel()
 
     async def end_snapshots(self) -> None:
-        """None is taken any more, and none reads the store."""
+        """Cancel the snapshots and wait for their end: afterwards none reads the store."""
         self.cancel_snapshots()
         await asyncio.gather(*self._snapshots, return_exceptions=True)

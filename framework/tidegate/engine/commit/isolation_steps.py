@@ -1,4 +1,4 @@
-"""A task that goes on with caution takes its input in steps: one piece of work, then its commit. See `caution`."""
+"""Isolation steps: after a refused commit, a task handles one work item per commit. See `Isolation`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class IsolationSteps:
 
     def __init__(
         self,
-        caution: Isolation,
+        isolation: Isolation,
         inputs: Mapping[TopicPartition, Input],
         time: CombinedWatermark,
-        handling: Invoker,
+        invoker: Invoker,
         dispatcher: Dispatcher,
         epochs: EpochAlignment,
     ) -> None:
-        self._caution, self._inputs, self._time = caution, inputs, time
-        self._handling, self._dispatcher, self._epochs = handling, dispatcher, epochs
+        self._isolation, self._inputs, self._time = isolation, inputs, time
+        self._invoker, self._dispatcher, self._epochs = invoker, dispatcher, epochs
         self._held: deque[tuple[Input, LogRecord | None, int]] = deque()
         self._trial: WorkItem | None = None
-        """The record of the step that is under way, or was last."""
-        handling.blamed = caution.blamed
+        """The record of the current step, or of the last one."""
+        invoker.blamed = isolation.blamed
 
     def __len__(self) -> int:
         return len(self._held)
@@ -48,15 +48,15 @@ class IsolationSteps:
 
     @property
     def over(self) -> bool:
-        """Everything that was in the refused commit is behind us, and nothing is left to be done at once."""
-        if self._dispatcher.ready or self._time.watermark < self._caution.watermark:
+        """Everything that was in the refused commit is committed, and no urgent work is left."""
+        if self._dispatcher.ready or self._time.watermark < self._isolation.watermark:
             return False
-        return all(input_.handled >= self._caution.upto.get(source, 0) for source, input_ in self._inputs.items())
+        return all(input_.handled >= self._isolation.upto.get(source, 0) for source, input_ in self._inputs.items())
 
     def take(self) -> None:
-        """One piece of work: what is to be done at once, else the next record."""
+        """One work item: urgent work, else the next record."""
         dispatcher = self._dispatcher
-        self._handling.latest = self._trial = None
+        self._invoker.latest = self._trial = None
         if not dispatcher.ready:
             input_, record, position = self._held.popleft()  # without a record: there is a gap up to the position
             if record is not None and self._epochs.must_move_for(input_, record):
@@ -72,11 +72,11 @@ class IsolationSteps:
         self._trial = WorkItem(record.key or b"", record.timestamp, False, input_, record, None)
         error = self._blames(input_, record)
         if error is not None:
-            self._handling.refuse(input_, record, error)
+            self._invoker.refuse(input_, record, error)
         self._dispatcher.offer(input_, [] if error is not None else [record], position)
 
     def _blames(self, input_: Input, record: LogRecord) -> DataError | None:
-        blamed = self._caution.blamed
+        blamed = self._isolation.blamed
         if blamed is not None and (blamed.source, blamed.offset) == (input_.source, record.offset):
             return blamed.error
         return None
@@ -87,13 +87,13 @@ class IsolationSteps:
             input_, record, position = self._held.popleft()
             yield input_, [] if record is None else [record], position
 
-    def caution_after(self, error: DataError) -> Isolation | None:
+    def isolation_after(self, error: DataError) -> Isolation | None:
         """A step was refused: what the task's next life must know. None: nothing helps, for the work at fault is the
         one that was blamed before, or there was none."""
-        work, blamed = self._handling.latest or self._trial, self._caution.blamed
+        work, blamed = self._invoker.latest or self._trial, self._isolation.blamed
         if work is None:
             return None
         found = Blame.of(work, error)
         if blamed is not None and blamed.same_work(found):
             return None
-        return replace(self._caution, blamed=found)
+        return replace(self._isolation, blamed=found)

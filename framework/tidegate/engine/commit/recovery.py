@@ -6,7 +6,7 @@
    A store that is empty takes the newest checkpoint that is whole and fits, if there is one.
 3. Replay the changelog from the store's position to its end.
 4. Take the input positions and watermarks from the last commit marker.
-5. Commit a first marker of our own, so that whoever comes next starts from here.
+5. Commit a first marker of our own, so that the next owner starts from here.
 
 Steps 1 to 4 are here; the task does the last, with its ordinary commit.
 """

@@ -1,4 +1,4 @@
-"""What a task tells those downstream of its time, and when."""
+"""Publishes a task's progress, its watermark and idleness, to the tasks downstream."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ __all__ = ("WatermarkPublisher",)
 
 
 class WatermarkPublisher:
-    """About once an interval, if anything has changed; at once when it wakes up, and for the last time."""
+    """Progress is due once an interval if it has changed, and at once when the task is no longer idle or at its end."""
 
     def __init__(self, task: str, interval: float, monotonic: float) -> None:
         self._task, self._interval = task, interval
-        self._told: Progress | None = None
-        self._told_at = monotonic - interval
+        self._published: Progress | None = None
+        self._published_at = monotonic - interval
 
     def due(self, watermark: int, monotonic: float, *, idle: bool, last: bool) -> bool:
-        """`watermark`: what is over for those downstream. `last`: there is nothing to come."""
-        progress, told = self._progress(watermark, idle), self._told
-        if progress == told or (told is None and watermark == MIN_TIME and not idle):
+        """`watermark`: what the tasks downstream may count on. `last`: the input has ended."""
+        progress, published = self._progress(watermark, idle), self._published
+        if progress == published or (published is None and watermark == MIN_TIME and not idle):
             return False
-        awake = told is not None and told.idle and not idle
-        return awake or last or monotonic - self._told_at >= self._interval
+        awake = published is not None and published.idle and not idle
+        return awake or last or monotonic - self._published_at >= self._interval
 
-    def tell(self, watermark: int, monotonic: float, *, idle: bool) -> Progress:
-        self._told, self._told_at = self._progress(watermark, idle), monotonic
-        return self._told
+    def publish(self, watermark: int, monotonic: float, *, idle: bool) -> Progress:
+        self._published, self._published_at = self._progress(watermark, idle), monotonic
+        return self._published
 
     def _progress(self, watermark: int, idle: bool) -> Progress:
         return Progress(sender=self._task, watermark=watermark, idle=idle, sent={})

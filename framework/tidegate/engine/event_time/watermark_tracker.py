@@ -1,7 +1,7 @@
-"""Where a task's time comes from, and whom it tells.
+"""The event time of a task: watermarks in from its channels, progress out to the tasks downstream.
 
-Time comes from the partitions that are written from outside, as the dispatcher handles their records, and from the
-tasks upstream, by what they tell of their progress. Partitions that are silent, or at their end, do not hold it back.
+The watermark comes from the partitions that are written from outside, as the dispatcher handles their records, and from
+the progress of the tasks upstream. Partitions that are idle, or at their end, do not hold it back.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ class WatermarkTracker:
         dispatcher: Dispatcher,
         epochs: EpochAlignment,
     ) -> None:
-        """`carried`: inputs that are to be read before all others; as long as there are any, time stands still."""
+        """`carried`: inputs that are read before all others; as long as there are any, the watermark does not move."""
         self._time, self._inputs, self._carried = time, inputs, carried
         self._dispatcher, self._epochs, self._clock = dispatcher, epochs, environment.clock
         self._has_readers = plan.has_readers
-        self._telling = WatermarkPublisher(plan.id, environment.settings.progress_interval, self._clock.monotonic())
+        self._publisher = WatermarkPublisher(plan.id, environment.settings.progress_interval, self._clock.monotonic())
         self.silent: list[TopicPartition] = []
-        """Outside partitions from which nothing came for a while."""
+        """Outside partitions that have been without records for their idle time."""
 
     # -- from the tasks upstream -------------------------------------------------------------------------------------
-    def hear(self, progress: Progress) -> None:
-        """A task upstream tells how far its time has come."""
+    def receive(self, progress: Progress) -> None:
+        """The progress of a task upstream."""
         channel = self._time.senders.get(progress.sender)
         if channel is not None:
             channel.waiting.append(progress)
-            self._take_in()
+            self._apply_progress()
 
-    def _take_in(self) -> None:
-        if self._carried or self._epochs.due:  # a barrier comes before what is told in its epoch
+    def _apply_progress(self) -> None:
+        if self._carried or self._epochs.due:  # a barrier comes before the progress of its epoch
             return
         if sum(channel.apply(self._reached) for channel in self._time.senders.values() if channel.waiting):
             self._dispatcher.time_moved()
@@ -74,8 +74,8 @@ class WatermarkTracker:
 
     # -- from outside ------------------------------------------------------------------------------------------------
     def tick(self, monotonic: float) -> None:
-        """The clock has moved: what was told may count now, and partitions may have been silent for long enough."""
-        self._take_in()
+        """The clock has moved: received progress may count now, and partitions may have become idle."""
+        self._apply_progress()
         self.silent = [source for source in self._time.outside if self._is_silent(source, monotonic)]
 
     def _is_silent(self, source: TopicPartition, monotonic: float) -> bool:
@@ -90,21 +90,20 @@ class WatermarkTracker:
         return self._inputs[source].handled == self._inputs[source].position
 
     def let_idle(self, sources: Iterable[TopicPartition]) -> None:
-        """These partitions are silent, and everything in them was read when the log was asked: since then something
-        may have come."""
+        """Mark these partitions as idle, unless records have come since the log said that everything was read."""
         for source in sources:
             if self._is_silent(source, self._clock.monotonic()):
                 self._time.outside[source].idle = True
         self._dispatcher.time_moved()
 
     def finish_input(self, source: TopicPartition) -> None:
-        """Nothing more will come from this outside partition."""
+        """The end of this outside partition is reached."""
         if not self._carried:
             self._time.finish(source)
             self._dispatcher.time_moved()
 
     def advance_watermark(self, watermark: int) -> None:
-        """Nothing up to this time will come any more from outside."""
+        """Raise the watermark of all outside partitions to this time."""
         for source in self._time.outside:
             self._time.advance(source, watermark)
         self._dispatcher.time_moved()
@@ -112,26 +111,26 @@ class WatermarkTracker:
     # -- the end of a bounded run ------------------------------------------------------------------------------------
     @property
     def finished(self) -> bool:
-        """Time has come to its end."""
+        """The watermark is at its end."""
         return self._time.watermark >= MAX_TIME
 
     def finish_timeless(self) -> None:
-        """A bounded run is over for a task that nobody tells the time: it has only what comes back to it."""
+        """A bounded run is over for a task without channels: its input comes from a cycle only."""
         if self._time.timeless and not self.finished:
             self._time.end = MAX_TIME
             self._dispatcher.time_moved()
 
-    # -- for those downstream ----------------------------------------------------------------------------------------
+    # -- progress for tasks downstream ---------------------------------------------------------------------------------
     @property
     def progress_due(self) -> bool:
         if not self._has_readers:
             return False
-        return self._telling.due(
+        return self._publisher.due(
             self._dispatcher.passed, self._clock.monotonic(), idle=self._time.idle, last=self.finished
         )
 
     def next_progress(self, monotonic: float) -> Progress | None:
-        """What the next commit tells them. None: nothing."""
+        """The progress that the next commit publishes, if any is due."""
         if not self.progress_due:
             return None
-        return self._telling.tell(self._dispatcher.passed, monotonic, idle=self._time.idle)
+        return self._publisher.publish(self._dispatcher.passed, monotonic, idle=self._time.idle)

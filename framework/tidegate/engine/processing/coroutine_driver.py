@@ -3,7 +3,7 @@
 A handler that never waits is driven directly: `coroutine.send(None)` runs it to its end, with no asyncio task of its
 own and no turn of the event loop (measured: a task per record costs 3 to 5 times what the handler itself does).
 Libraries that handlers use look at `asyncio.current_task()`, though: `asyncio.timeout()` cancels it, anyio ties
-scopes to it. So a runner owns a real, sleeping asyncio task; while it drives directly, that task counts as the
+scopes to it. So a driver owns a real, sleeping asyncio task; while it drives directly, that task counts as the
 current one, and if the coroutine does suspend, that same task wakes up and goes on with it.
 """
 
@@ -45,7 +45,7 @@ class CoroutineDriver:
         self._task = self._loop.create_task(self._serve(), name=self._name, context=self._context)
 
     def drive(self, function: Callable[[], T]) -> T:
-        """Call `function`, which sends into coroutines, as if from inside this runner's task."""
+        """Call `function`, which sends into coroutines, as if from inside this driver's task."""
         if self._task.done():
             self._start()
         outer = asyncio.current_task(self._loop)
@@ -75,7 +75,7 @@ class CoroutineDriver:
         self._task.cancel()
 
     async def close(self) -> None:
-        """Cancel what runs, and wait for its end; nobody is told."""
+        """Cancel the coroutine that was taken over, and wait for its end; `done` is not called."""
         await asyncio.sleep(0)  # a task that is cancelled before its first step would not take over what it was given
         self._closing = True
         self._task.cancel()

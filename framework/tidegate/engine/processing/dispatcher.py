@@ -70,7 +70,7 @@ class Dispatcher:
 
     @property
     def passed(self) -> int:
-        """The time that is over for those downstream: the watermark, unless timers that it fires are not done."""
+        """See `RunQueue.passed`."""
         return self._run_queue.passed
 
     def due_in(self, now: int, monotonic: float) -> Iterator[int]:
@@ -117,7 +117,7 @@ class Dispatcher:
         self._run_queue.time_moved()
 
     def enter(self, epoch: int) -> None:
-        """The task is in this epoch now."""
+        """The task has entered this epoch."""
         self.epoch = epoch
 
     def run(self, budget: float) -> None:

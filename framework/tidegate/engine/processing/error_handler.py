@@ -54,7 +54,7 @@ class ErrorHandler:
     def decide(self, work: WorkItem, error: BaseException, context: TaskContext) -> FailureAction:
         """Carry out the policy, as far as it is not to repeat. ServiceFailedError: it is to stop.
 
-        A failure of the store or of the disk is nobody's record's fault: no policy gives one up for that."""
+        A failure of the store or of the disk is no record's fault: no policy gives up a record for it."""
         if isinstance(error, StoreError | StorageFullError):
             raise error
         if isinstance(error, RejectedError) and work.input is not None and work.input.topic.mailbox:

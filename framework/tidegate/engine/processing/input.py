@@ -45,7 +45,7 @@ class Chunk:
         self._upto, self._rest = index, iter(_NOTHING)
 
     def follow(self, values: list[T], upto: int) -> Iterator[T]:
-        """These are of the records up to this index: whoever goes over them takes those up. That costs nothing for each
+        """`values`: of the records up to this index. To iterate over them takes the records up. That costs nothing per
         record, since the iterator itself knows how many are left."""
         rest = iter(values)
         self._upto, self._rest = upto, rest

@@ -1,8 +1,8 @@
-"""Handlers at work, one piece of work at a time: begun, driven, parked while they wait, settled or failed.
+"""Invokes handlers, one work item at a time: begins, drives and parks them, settles what they did, handles failures.
 
-A handler that finishes without suspending is done when `send` returns. One that suspends is *parked*: its key is busy,
-what comes for that key queues up behind it (see `order`), and a driver of its own goes on with it, while other keys are
-dispatched.
+A handler that finishes without suspending is done when `send` returns. A handler that suspends is *parked*: its key
+is busy, further work of that key queues up behind it (see `KeyOrder`), and a driver of its own goes on with it, while
+other keys are dispatched. A handler in a thread is parked until it returns.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Invoker:
         order: KeyOrder,
         run_queue: RunQueue,
         clock: Clock,
-        failures: ErrorHandler,
+        error_handler: ErrorHandler,
         new_context: Callable[[], TaskContext],
         wake: Callable[[], None],
         threads: HandlerThreads | None = None,
@@ -57,7 +57,7 @@ class Invoker:
         """`threads`: in which handlers run; None: in the event loop."""
         self._definition, self._number = definition, number
         self._order, self._run_queue = order, run_queue
-        self._clock, self._failures = clock, failures
+        self._clock, self._error_handler = clock, error_handler
         self._new_context, self._wake = new_context, wake
         self._loop = asyncio.get_running_loop()
         self._idle: list[tuple[CoroutineDriver, TaskContext]] = []
@@ -73,11 +73,11 @@ class Invoker:
         self.handled = 0
         """Records and timers that were dealt with since the engine last asked."""
         self.failure: BaseException | None = None
-        """Why the task cannot go on."""
+        """Why the task has failed."""
         self.latest: WorkItem | None = None
-        """The last work that was not a record on its way straight through; whoever wants to know forgets it first."""
+        """The last work item that did not pass through the hot loop; the isolation steps reset it."""
         self.blamed: Blame | None = None
-        """Work that is not to be handled: what came of it cannot be committed."""
+        """A work item that is not handled again, since its results cannot be committed."""
 
     @property
     def waiting(self) -> bool:
@@ -95,7 +95,7 @@ class Invoker:
         return len(self._order.unfinished)
 
     def idle(self) -> tuple[CoroutineDriver, TaskContext]:
-        """A driver that drives nothing, and its context."""
+        """An idle driver, and its context."""
         if not self._idle:
             driver = CoroutineDriver(self._loop, f"{self._definition.name}.{self._number}")
             self._drivers.append(driver)
@@ -103,7 +103,7 @@ class Invoker:
         return self._idle[-1]
 
     def rest(self) -> None:
-        """A slice is over: the context that it used is out of use. If its handler waits, it is not there."""
+        """A slice is over: its context ends, unless it went with a handler that suspended."""
         if self._idle:
             self._idle[-1][1].end()
 
@@ -214,7 +214,7 @@ class Invoker:
         self._done(work)
 
     def _done(self, work: WorkItem) -> None:
-        """The work is dealt with, for good or ill: whatever waits behind it may go on."""
+        """Completes the item and releases its key."""
         if work.timer is not None:
             self.handled += 1
         if not work.sequence:
@@ -336,12 +336,12 @@ class Invoker:
     def failed(self, context: TaskContext, work: WorkItem, error: BaseException) -> None:
         """By policy: repeat, or give up in one of three ways. Raises if the way is to stop."""
         context.rollback()
-        outcome = self._failures.decide(work, error, context)
+        outcome = self._error_handler.decide(work, error, context)
         if outcome is FailureAction.REPEAT:
             work.attempt += 1
-            self._order.repeat(work, self._clock.monotonic() + self._failures.delay(work))
+            self._order.repeat(work, self._clock.monotonic() + self._error_handler.delay(work))
             return
-        if work.timer is not None:  # it has fired, to no avail
+        if work.timer is not None:  # it counts as fired
             context.begin(work.key, work.timer.at, None, None, False, work.timer)
             context.timers.cancel(work.timer.name)
             context.journal.settle()

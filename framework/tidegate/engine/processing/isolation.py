@@ -1,10 +1,10 @@
 """How a task goes on after a commit was refused for what is in it: too large, stamped too far ahead, not encodable.
 
-A commit holds the work of many records, and whoever refuses it knows a record of the log at most, not the one whose
-handler made it. So the task is opened again and takes its input in steps (`stepping`): one piece of work, one commit.
-The step that is refused names the work at fault. Once more the task is opened again, and that work is not handled any
-more: the service's error policy decides about it. When everything that was in the first refused commit is behind it,
-the task goes on as always.
+A commit holds the results of many records, and the log that refuses it names a record of the log at most, not the
+record whose handler made it. So the task is reopened and takes its input in steps (`IsolationSteps`): one work item,
+one commit. The step that is refused names the work at fault. Reopened once more, the task does not handle that work
+again: the service's error policy decides about it. When everything that was in the first refused commit is committed,
+the task goes on as before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ("Blame", "Isolation")
 
 @dataclass(frozen=True, kw_only=True)
 class Blame:
-    """The piece of work whose results cannot be committed."""
+    """The work item whose results cannot be committed."""
 
     error: DataError
     source: TopicPartition | None = None
@@ -51,10 +51,10 @@ class Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class Isolation:
-    """What a task that is opened again must know."""
+    """What the task must know when it is reopened."""
 
     upto: Mapping[TopicPartition, int]
-    """How far the refused commit had come."""
+    """The positions of the refused commit."""
     watermark: int
-    """What time it was then: timers may be at fault, too."""
+    """The watermark of that commit: timers may be at fault, too."""
     blamed: Blame | None = None

@@ -1,4 +1,4 @@
-"""The mail of a task: what its handlers tell others, and what it replies to those who ask.
+"""The messages of a task: those that its handlers send, and the replies to those that it handles.
 
 A message is handled in these steps, all of them within its commit:
 
@@ -6,7 +6,7 @@ A message is handled in these steps, all of them within its commit:
    another message, that is said instead.
 2. Its handler runs.
 3. The idempotency key is remembered, with the reply.
-4. The reply goes to whoever asked, in the same transaction as state and outputs: it is there if they are.
+4. The reply is sent to the asker, in the same transaction as state and outputs: it is there if they are.
 
 A handler that fails leaves no trace of 1 to 3. If its service's policy gives it up, the asker is told the error.
 """
@@ -96,7 +96,7 @@ class Mailbox:
         return read_letter(self._definition.name, self._definition.messages, record)
 
     def pass_on(self, record: LogRecord) -> None:
-        """A shuffle places it by its key; whoever waits for the reply waits for that commit, too."""
+        """A shuffle sends it on by its key. An asker waits for that commit, too."""
         self.awaited = self.awaited or address_of(record) is not None
 
     def accept(self, context: TaskContext, message: ActorMessage) -> BoundHandler | None:
@@ -146,7 +146,7 @@ class Mailbox:
         return raw
 
     def give_up(self, context: TaskContext, work: WorkItem, error: BaseException) -> None:
-        """Tell whoever asked that this comes to nothing."""
+        """Reply to the asker that the message has failed."""
         if work.record is None or work.input is None or not work.input.topic.mailbox:
             return
         address = address_of(work.record)

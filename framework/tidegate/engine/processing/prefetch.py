@@ -2,7 +2,7 @@
 
 When a state is much larger than memory, nearly every record needs a value from disk. RocksDB finds it in microseconds,
 and lets go of Python's lock meanwhile, so handlers go on on one core while another one looks. What does not arrive in
-time is loaded when it is needed, as if nobody had read ahead.
+time is loaded when it is needed, as without prefetching.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Prefetch:
         future.add_done_callback(partial(self._arrived, own, places, cells.rotations))
 
     async def close(self) -> None:
-        """Wait until nobody reads the store any more."""
+        """Wait for the reads that are under way."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def _read(self, chunk: Chunk, places: list[bytes]) -> list[bytes | None] | None:

@@ -39,7 +39,7 @@ class RunQueue:
 
     @property
     def passed(self) -> int:
-        """The time that is over for those downstream: the watermark, unless timers that it fires are not done."""
+        """The watermark for tasks downstream: that of the task, unless timers that it fires are unfinished."""
         timers = (work.timer for work in self._order.unfinished.values() if work.timer is not None)
         firing = min((timer.at for timer in timers if timer.time == "event"), default=MAX_TIME + 1)
         return min(self._time.watermark, self._queues[EVENT].due - 1, firing - 1)
@@ -63,7 +63,7 @@ class RunQueue:
         self._resuming = {None, *inputs}
 
     def caught_up(self, input_: Input | None) -> None:
-        """This input has come to where the last life was; None: the timers have."""
+        """This input is at the position of the last commit again; None: the timers have fired again."""
         if input_ in self._resuming:
             self._resuming.discard(input_)
             if not self._resuming:
@@ -83,7 +83,7 @@ class RunQueue:
             self._held.append((newest, lowest))
 
     def finished(self) -> None:
-        """Some work is finished: what waits behind it may go on, and so may time."""
+        """A work item is finished: work of its key, and a held watermark, may follow."""
         if self._order.runnable:
             self.urgent = True
         oldest = self._order.oldest

@@ -45,7 +45,7 @@ class BoundedRun:
         """Finish the outside partitions that the task has read to their ends."""
         for source in self.ends.keys() & task.time.outside.keys():
             if task.inputs[source].position >= self.ends[source]:
-                task.timekeeper.finish_input(source)
+                task.watermark_tracker.finish_input(source)
 
     async def is_over(self) -> bool:
         """Everything is read, processed and committed, and all watermarks are at the end of time. Requires that all
@@ -62,8 +62,8 @@ class BoundedRun:
         if not all(task.quiet for task in self._tasks.values()) or not await self._all_read():
             return False
         for task in self._tasks.values():
-            task.timekeeper.finish_timeless()
-        return all(task.timekeeper.finished and task.quiet for task in self._tasks.values())
+            task.watermark_tracker.finish_timeless()
+        return all(task.watermark_tracker.finished and task.quiet for task in self._tasks.values())
 
     async def _all_read(self) -> bool:
         """Includes records that are committed but not visible to readers yet: in a cycle of services, nothing else

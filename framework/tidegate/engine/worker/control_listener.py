@@ -61,7 +61,7 @@ class ControlListener:
         if self._barrier is not None and (self._barrier.state == "begun" or self.stopped):
             task.epochs.move_to(self._barrier.epoch, stop=self._barrier.stop)
         for progress in self._progress.values():
-            task.timekeeper.hear(progress)
+            task.watermark_tracker.receive(progress)
 
     async def poll(self, *, timeout: float) -> bool:
         """Reads and passes on new records. False: there was no new progress."""
@@ -84,7 +84,7 @@ class ControlListener:
             return False
         self._progress[progress.sender] = progress
         for task in self._tasks.values():
-            task.timekeeper.hear(progress)
+            task.watermark_tracker.receive(progress)
         return True
 
     def _on_own_record(self, key: bytes, value: bytes) -> None:

@@ -176,7 +176,7 @@ class Engine:
         """Wait for running handlers, up to so many seconds. No new ones start, since `run` has ended."""
         deadline = time.monotonic() + seconds
         tasks = self.tasks
-        while any(task.handling.waiting for task in tasks.values()) and time.monotonic() < deadline:
+        while any(task.invoker.waiting for task in tasks.values()) and time.monotonic() < deadline:
             self._awake.clear()
             await self._sleep(min(0.05, seconds))
 
@@ -271,7 +271,7 @@ class Engine:
             if self._failed(task):
                 continue
             task.tick(now, monotonic)
-            if task.timekeeper.silent:
+            if task.watermark_tracker.silent:
                 await self._mark_idle(task)
             if task.ready:
                 busy = True
@@ -287,7 +287,7 @@ class Engine:
 
     def _failed(self, task: Task) -> bool:
         """Whether the task does not run any more. Raises a failure that reopening the task cannot recover."""
-        if task.handling.failure is None:
+        if task.invoker.failure is None:
             return task.plan.id not in self.tasks  # revoked during another task's slice
         if not self._task_manager.reopen(task):
             task.raise_failure()
@@ -306,11 +306,11 @@ class Engine:
 
     async def _check_idle(self, task: Task) -> None:
         try:
-            ends = await self.log.end_offsets(task.timekeeper.silent)
+            ends = await self.log.end_offsets(task.watermark_tracker.silent)
         except LogUnavailableError:
             return
         read = [source for source, end in ends.items() if task.inputs[source].position >= end]
-        task.timekeeper.let_idle(read)
+        task.watermark_tracker.let_idle(read)
 
     async def _wait_for_work(self) -> None:
         """Until the engine is woken, or a commit or a timer may be due."""
@@ -338,7 +338,7 @@ class Engine:
             if self._task_manager.opening:
                 await self._task_manager.wait_until_open()
                 continue
-            if not any(task.handling.waiting for task in self.tasks.values()):
+            if not any(task.invoker.waiting for task in self.tasks.values()):
                 return
             if not wait and not await self._woken_soon():
                 return
@@ -370,7 +370,7 @@ class Engine:
     def advance_watermark(self, watermark: int) -> None:
         """Advance the watermarks of all outside partitions."""
         for task in self.tasks.values():
-            task.timekeeper.advance_watermark(watermark)
+            task.watermark_tracker.advance_watermark(watermark)
 
     def next_due(self) -> int | None:
         """Milliseconds, by the clock, until the next timer or retry. None: there is none."""

@@ -101,6 +101,6 @@ class Monitor:
             "Reopening the task" if stall.attempts else "Replacing the reader",
         )  # fmt: skip
         if stall.attempts:
-            task.handling.fail(LogUnavailableError(f"{stall.source} is stalled"))
+            task.invoker.fail(LogUnavailableError(f"{stall.source} is stalled"))
             self._wake()
         await self._readers[task.definition.name].replace_reader(self._log.reader())

@@ -120,7 +120,7 @@ class ServiceReader:
         source = TopicPartition(error.topic, error.partition)
         task = self._tasks.get(source)
         if task is not None:
-            task.handling.fail(error)
+            task.invoker.fail(error)
 
     def _stop(self, source: TopicPartition) -> None:
         self.reader.unassign([source])

@@ -181,7 +181,7 @@ class TaskManager:
 
     def reopen(self, task: Task) -> bool:
         """Start to reopen a failed task. False: its failure is not recoverable."""
-        if not (task.refused or isinstance(task.handling.failure, RECOVERABLE)):
+        if not (task.refused or isinstance(task.invoker.failure, RECOVERABLE)):
             return False
         supervisor = self._supervisors.get(task.plan.id)
         if supervisor is not None and supervisor.running:
@@ -192,18 +192,18 @@ class TaskManager:
 
     # -- supervision -------------------------------------------------------------------------------------------------
     async def _supervise(self, supervisor: _Supervisor) -> None:
-        caution, wait = None, _MIN_BACKOFF
+        isolation, wait = None, _MIN_BACKOFF
         while True:
             generation = self._membership.generation
             try:
-                task = Task(supervisor.plan, self._environment, caution=caution)
+                task = Task(supervisor.plan, self._environment, isolation=isolation)
                 recovered = await self._open(task)
                 wait = _MIN_BACKOFF
                 await self._run(supervisor, task, recovered)
-                failure = task.handling.failure
+                failure = task.invoker.failure
                 logger.warning("%s: %s. Reopening the task from its last commit", supervisor.plan.id, failure)
                 await _close(task)
-                caution = task.caution
+                isolation = task.isolation
             except RECOVERABLE as error:
                 failure = error
                 logger.warning("%s: cannot be opened: %s. Trying again in %.1f s", supervisor.plan.id, error, wait)
@@ -244,12 +244,12 @@ class TaskManager:
             try:
                 fault_point("task.closing")
                 await task.close(commit=self._commit_at_end)
-                failure = task.handling.failure  # of a commit under way, or of a handler that was awaited
+                failure = task.invoker.failure  # of a commit under way, or of a handler that was awaited
             except (*RECOVERABLE, DataError) as error:
                 failure = error
             if failure is not None and self._commit_at_end and not raised:
                 self._note_uncommitted(task, failure)
-            elif task.handling.handled:  # a handler has ended after the last possible commit
+            elif task.invoker.handled:  # a handler has ended after the last possible commit
                 self.uncommitted.add(task.plan.id)
             raise
 

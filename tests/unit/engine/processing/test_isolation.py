@@ -87,7 +87,7 @@ def test_afterwards_many_records_go_into_one_commit_again(monkeypatch: pytest.Mo
         bench.put_all([(f"key {number}", "good") for number in range(50)])
 
         assert len(bench.changelog) - before <= 52
-        assert bench.engine.tasks["service.0"]._steps is None
+        assert bench.engine.tasks["service.0"]._isolation_steps is None
 
 
 def test_a_timer_can_be_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_a_handler_that_waits_in_a_task_that_goes_on_with_caution_is_let_wait(
             bench.send_many(bench.events, ["slow", "bad", "last"], key=str, settle=False)
             bench.settle(wait=False)
             task = bench.engine.tasks["service.0"]
-            assert task._steps is not None, "it goes on with caution"
+            assert task._isolation_steps is not None, "it goes on with caution"
             for _ in range(3):
                 bench.clock.advance(11)
                 bench.run(bench.engine.monitor.measure())
