@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tarfile
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,3 +138,18 @@ async def test_an_app_starts_from_what_spark_has_written_and_spark_reads_what_it
 async def _all_seen(app: App, flags: dict[str, Any]) -> bool:
     report = await LogAccess(app.define(), flags).report()
     return sum(task.lag for service in report.services for task in service.tasks) == 0
+
+
+def test_maps_of_an_earlier_version_are_read_although_their_keys_are_written_otherwise(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    earlier = Path(__file__).parents[1] / "integration" / "earlier" / "embedded.tar.xz"
+    with tarfile.open(earlier) as archive:
+        archive.extractall(tmp_path, filter="data")
+    uri = str(tmp_path / ".tidegate" / "ledger" / "savepoints" / "middle")
+
+    rows = read_state(spark, uri, "items", "seen").collect()
+    assert len(rows) > 100
+    assert all(row.key == ("broken" if -row.entry % 50 == 7 else f"i{-row.entry % 7}") for row in rows)
+    assert {row.value for row in rows} == {1}
+    assert len({row.entry for row in rows}) == len(rows)
