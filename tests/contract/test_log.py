@@ -1,4 +1,4 @@
-"""What every log promises, whatever it is made of."""
+"""The contract of every log."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ async def test_a_newer_writer_fences_older_ones_of_the_same_id(log: Log) -> None
     assert await contents(log) == [[b"old", b"newer"], [b"other"], [], []]
 
 
-async def test_writers_without_an_id_fence_nobody(log: Log) -> None:
+async def test_writers_without_an_id_do_not_fence(log: Log) -> None:
     first, second = await log.writer(), await log.writer()
     await second.append({A0: new(b"second")})
     await first.append({A0: new(b"first")})

@@ -1,4 +1,4 @@
-"""What the logs that live in one process promise besides: transactions at one moment, time, retention, compaction."""
+"""The additional contract of logs in one process: atomic visibility, time, retention, compaction."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ async def test_a_key_may_come_back_after_its_tombstone(log: LocalLog, clock: Man
     assert [(r.key, r.value) for r in await read_all(log, C0)] == [(b"k", b"2")]
 
 
-async def test_long_keys_are_told_apart(log: LocalLog) -> None:
+async def test_long_keys_are_distinguished(log: LocalLog) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True)])
     writer = await log.writer("w")
     keys = [b"x" * 200 + b"%d" % number for number in range(5)]

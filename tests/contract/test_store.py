@@ -1,4 +1,4 @@
-"""What every store promises the engine."""
+"""The contract of every store."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_scan_shows_the_store_as_it_was_when_asked_for(store: Store) -> None:
     assert store.get(key(1)) == b"new"
 
 
-def test_a_scan_that_nobody_ends_holds_nothing_up(store: Store) -> None:
+def test_an_abandoned_scan_blocks_nothing(store: Store) -> None:
     store.apply([(key(n), b"") for n in range(1000)], at(1))
     scan = store.scan(*ALL)
     next(scan)
@@ -362,7 +362,7 @@ def test_a_snapshot_is_taken_while_changes_are_applied(holder: SnapshotStore, tm
     assert set(dict(holder.scan(*ALL)).values()) == {b"after"}
 
 
-def test_a_snapshot_that_nobody_wants_any_more_changes_nothing(holder: SnapshotStore, tmp_path: Path) -> None:
+def test_an_abandoned_snapshot_changes_nothing(holder: SnapshotStore, tmp_path: Path) -> None:
     holder.apply([(key(1), b"1")], at(1))
     holder.hold()
     holder.apply([(key(2), b"2")], at(2))

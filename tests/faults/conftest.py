@@ -74,7 +74,7 @@ def new_embedded_world(zygote: Zygote, tmp_path: Path, seed: int) -> Iterator[Ne
 def new_kafka_world(
     zygote: Zygote, tmp_path: Path, seed: int, request: pytest.FixtureRequest
 ) -> Iterator[NewKafkaWorld]:
-    """The same on a broker: the one that tests share, or the one that is named. See `KafkaWorld` for the options."""
+    """The same on a broker: the shared one of the tests, or a named one. See `KafkaWorld` for the options."""
     worlds: list[KafkaWorld] = []
     shared: list[KafkaWorld] = []
 

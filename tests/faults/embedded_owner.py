@@ -42,7 +42,7 @@ Changes = dict[str, str | None]
 
 @cache
 def changes_of(number: int) -> Changes:
-    """What transaction n does to the state. A function of n, so that whoever checks can repeat it."""
+    """What transaction n does to the state. A function of n, so that checks can repeat it."""
     chance = random.Random(number)
     keys = [f"key-{chance.randrange(100)}" for _ in range(chance.randrange(1, 12))]
     return {key: None if chance.random() < 0.1 else f"{number}-{'x' * chance.randrange(60)}" for key in keys}

@@ -97,7 +97,7 @@ class Watched:
         self.until(lambda: self.progress()["healthy"] is True, "say that all is well")
 
     def ends_well(self) -> None:
-        """The newest checkpoints are whole, and whoever starts from them without local state finds everything."""
+        """The newest checkpoints are complete: a worker without local state can start from them."""
         self.life.kill()
         found = self.storage.checkpoints()
         assert found
@@ -162,7 +162,7 @@ def _take_away(place: Path, to: Path) -> None:
             return
 
 
-def test_a_storage_that_was_emptied_is_filled_anew(new_embedded_world: NewEmbeddedWorld, tmp_path: Path) -> None:
+def test_an_emptied_storage_is_filled_again(new_embedded_world: NewEmbeddedWorld, tmp_path: Path) -> None:
     """Later checkpoints share files with earlier ones: none may count on what is not there any more."""
     place = tmp_path / "checkpoints"
     watched = Watched(new_embedded_world, str(place))

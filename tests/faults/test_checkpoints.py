@@ -103,7 +103,7 @@ def test_a_worker_killed_again_and_again_restores_from_its_checkpoints(new_world
 def test_while_a_handler_waits_for_5_s_all_others_commit_and_checkpoints_complete(
     new_world: NewWorld, seed: int
 ) -> None:
-    """Its own record is in none of them: whoever starts from one handles it again."""
+    """Its own record is in none of them: a restore from one processes it again."""
     world = new_world("ledger", TIDEGATE_CHECKPOINT_INTERVAL="0.3", TIDEGATE_TEST_TOIL="0.002")
     slow = Entry(id=1, key="slow", amount=1, at=START, wait=5.0)
     world.append("entries", [slow, *entries(seed, 4000, first=2)])

@@ -30,7 +30,7 @@ def run(seeds: range, directory: Path, *, rocks: bool = False) -> Counter[str]:
     return total
 
 
-def test_whoever_goes_on_from_any_checkpoint_counts_each_record_once(tmp_path: Path) -> None:
+def test_a_restore_from_any_checkpoint_counts_each_record_once(tmp_path: Path) -> None:
     total = run(SAMPLE, tmp_path)
 
     assert total["live"] == total["restored"] == total["errors"] == 0, total

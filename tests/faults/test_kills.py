@@ -59,7 +59,7 @@ def test_one_kill_after_the_other_loses_nothing_and_repeats_nothing(
 def test_a_transaction_that_a_power_cut_has_torn_is_as_if_it_had_never_been(
     new_embedded_world: NewEmbeddedWorld, seed: int, visit: int
 ) -> None:
-    """Written, not synced, and only a part of it on the disk: nobody was told of it, and it is done again."""
+    """Written, not synced, and only partly on the disk: it was not acknowledged, and is repeated."""
     dice = random.Random(seed)
     world = new_embedded_world("ledger", TIDEGATE_TEST_TOIL=TOIL)
     world.append("entries", entries(seed, COUNT))

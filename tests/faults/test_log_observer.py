@@ -123,7 +123,7 @@ async def test_an_observer_sees_whole_transactions_only(tmp_path: Path) -> None:
         assert len(checked) > 10
 
 
-async def test_an_observer_that_falls_behind_what_is_kept_is_told(tmp_path: Path) -> None:
+async def test_an_observer_that_falls_behind_the_retention_gets_an_error(tmp_path: Path) -> None:
     with owner_of(tmp_path) as owner:
         await owner.wait_for(10)
         observer = LogObserver(tmp_path)

@@ -124,7 +124,7 @@ class Restores:
         return world
 
     def _from_the_cut(self, picture: Picture, epoch: int) -> Picture:
-        """Without what the first run has sent after the cut: whoever goes on from there sends that again."""
+        """Without the records that the first run sent after the cut: the new run sends them again."""
         first = f"{picture.plan.app}|1|".encode()
 
         def counts(record: LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Stopped by signals: one that slept goes on as if nothing had been, one that is told to end does so in order."""
+"""Workers that get signals: a suspended one continues without effect on results, a stopped one ends in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_worker_that_was_stopped_goes_on_where_it_stood(
 
 
 @linux
-def test_nobody_takes_the_log_of_a_worker_that_sleeps(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+def test_the_log_of_a_suspended_worker_stays_locked(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
     world = new_embedded_world("ledger")
     world.append("entries", entries(seed, 300))
     life = world.live("commit.appended:stop@4")
@@ -55,7 +55,7 @@ def at_work(world: World) -> Life:
     return life
 
 
-def test_a_worker_that_is_told_to_end_lets_handlers_finish_and_repeats_none(new_world: NewWorld, seed: int) -> None:
+def test_a_worker_that_is_asked_to_stop_lets_handlers_finish_and_repeats_none(new_world: NewWorld, seed: int) -> None:
     dice = random.Random(seed)
     world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0005")
     sent = list(entries(seed, 2000, waiting=0.3))

@@ -263,7 +263,7 @@ def _directly(question: Callable[[], Any]) -> Any:
 
 
 class PrivateCells(MapCells):
-    """What one invocation sees and changes while others go on: its own copies, over cells that are shared."""
+    """The private copies of one invocation, over shared cells that other handlers change meanwhile."""
 
     def __init__(self, shared: Cells, ask: Ask | None = None) -> None:
         """`ask`: for a handler in a thread, which must not touch the shared cells itself."""

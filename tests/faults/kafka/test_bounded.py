@@ -1,4 +1,4 @@
-"""Bounded runs on a broker: they end when all of the app's work is done, whoever was to do it."""
+"""Bounded runs on a broker: they end when all of the app's work is done, by whichever worker."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PARTITIONS = 8
 
 
 def test_a_run_ends_after_the_work_of_a_worker_that_has_died(new_kafka_world: NewKafkaWorld, seed: int) -> None:
-    """Half of the tasks are assigned to one that is killed by that, and nobody misses it yet. It has handled entries
-    and committed none."""
+    """Half of the tasks are assigned to a worker that this kills, and the group has not noticed yet. It has handled
+    entries and committed none."""
     world = new_kafka_world("alarms", partitions=PARTITIONS)
     victim = world.join("group.assigned:kill@2", TIDEGATE_COMMIT_INTERVAL="60")
     victim.wait_for("recovered")

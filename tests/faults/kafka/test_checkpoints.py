@@ -25,7 +25,7 @@ def newest(world: KafkaWorld) -> int:
 def test_a_worker_killed_in_a_checkpoint_and_the_rebalance_that_follows(
     new_kafka_world: NewKafkaWorld, seed: int, point: str
 ) -> None:
-    """That checkpoint is given up, or was complete; the next one succeeds, with whoever is left."""
+    """That checkpoint is aborted, or was complete; the next one succeeds, with the remaining workers."""
     world = new_kafka_world("chained", partitions=PARTITIONS, **OFTEN)
     world.append("entries", entries(seed, COUNT, in_order=True))
     victim = world.join(f"{point}:kill@6")

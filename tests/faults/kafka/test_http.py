@@ -79,7 +79,7 @@ class World:
 
     # -- what is asked -----------------------------------------------------------------------------------------------
     async def send(self, client: httpx.AsyncClient, key: str, number: int) -> str:
-        """Until somebody acknowledges it."""
+        """Until a worker acknowledges it."""
         self.tried[key] = number
         body = {"records": [{"value": {"key": key, "number": number}}]}
         headers = {"idempotency-key": f"{key}-{number}"}
@@ -91,7 +91,7 @@ class World:
             await asyncio.sleep(0.1)
 
     async def read(self, client: httpx.AsyncClient, worker: int, key: str, token: str = "") -> list[int] | None:
-        """None: nobody could say."""
+        """None: no worker could answer."""
         params = {"min_position": token} if token else {}
         answer = await self._ask(client.get(self.url(worker, self.path(key)), params=params))
         if answer is None:
@@ -137,7 +137,7 @@ def world(tmp_path: Path, kafka: SharedKafka) -> Iterator[World]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
-async def test_every_answer_is_a_committed_prefix_whoever_is_killed(world: World, kills: int) -> None:
+async def test_every_answer_is_a_committed_prefix_whichever_process_is_killed(world: World, kills: int) -> None:
     for number in range(WORKERS):
         world.start(number)
     for number in range(WORKERS):

@@ -159,7 +159,7 @@ SLOWLY = "recovery.replaying:delay=0.6"
 
 
 @pytest.mark.slow
-def test_nobody_is_evicted_for_restoring_longer_than_the_session_timeout(
+def test_no_member_is_evicted_for_restoring_longer_than_the_session_timeout(
     new_kafka_world: NewKafkaWorld, seed: int
 ) -> None:
     world = hoarding(new_kafka_world, seed, TIDEGATE_LOG_LEVEL="debug")

@@ -115,7 +115,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     fails: int = 0
     """How many times its handler fails in one life of a process before it does not."""
     owner: str = ""
-    """Another key, for those that are re-keyed."""
+    """Another key, for re-keyed services."""
     size: int = 0
     """How many bytes its result carries besides."""
 
@@ -284,7 +284,7 @@ _recalled = fading.topic("postings", value_type=Posting, key="key")
 async def _recall(
     ctx: Context, entry: Entry, count: Annotated[ValueState[int], Default(0), TTL(milliseconds=FADES, time="event")]
 ) -> None:
-    """The count begins anew when nothing came for a while."""
+    """The count restarts after a time without records."""
     toil()
     count.value += 1
     ctx.emit(Posting(entry.id, ctx.key, count.value, 0))

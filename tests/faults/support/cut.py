@@ -211,7 +211,7 @@ class World:
         await self.engine.settle()
 
     def hear_of(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Nobody waits for what has failed: it would go unnoticed."""
+        """No test awaits a failed future: the failure would go unnoticed."""
         self.counted.update(["errors", f"{context['message']}: {context.get('exception')!r}"])
 
     # -- verdicts ----------------------------------------------------------------------------------------------------

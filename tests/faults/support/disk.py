@@ -53,7 +53,7 @@ class Ballast:
             os.posix_fallocate(file.fileno(), 0, size)
 
     def fill(self) -> None:
-        """Take all there is, whoever else writes there meanwhile."""
+        """Take all free space, also while others write."""
         with self._file.open("ab", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(4096))

@@ -49,7 +49,7 @@ class KafkaWorld(World):
         partitions: int = 0,
         **environment: str,
     ) -> None:
-        """`broker`: kafka://HOST:PORT. `alone`: nobody else uses it, so that the app can have its own name there.
+        """`broker`: kafka://HOST:PORT. `alone`: no other test uses it, so that the app can have its own name there.
         `partitions`: of each topic, if the app does not say it right."""
         self.broker = broker
         self.prefix = "" if alone else f"w{uuid.uuid4().hex[:10]}-"
@@ -80,12 +80,12 @@ class KafkaWorld(World):
         environment: Mapping[str, str] | None = None,
         name: str = "alone",
     ) -> Life:
-        """Start a worker. `name`: the one that lasts over restarts; empty: a worker without one."""
+        """Start a worker. `name`: its kafka_instance, which is kept over restarts; empty: none."""
         variables = {"TIDEGATE_KAFKA_INSTANCE": name, **(environment or {})}
         return super().live(faults, until_end=until_end, feed=feed, environment=variables)
 
     def join(self, faults: str = "", **environment: str) -> Life:
-        """Start one of several workers, which runs until it is told to stop."""
+        """Start one of several workers, which runs until it is stopped."""
         return self.live(faults, until_end=False, environment=environment, name="")
 
     def until(self, condition: Callable[[], Any], what: str, seconds: float = 40) -> None:
@@ -163,7 +163,7 @@ class KafkaWorld(World):
             await asyncio.sleep(0.1)
 
     async def _high_watermarks(self, sources: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions end for those who read everything, decided or not."""
+        """The high watermarks of partitions, open transactions included."""
         async with self._consumer() as consumer:
             found = await consumer.end_offsets([KafkaPartition(*source) for source in sources])
             return {TopicPartition(source.topic, source.partition): end for source, end in found.items()}

@@ -109,7 +109,7 @@ class FedHost(Host):
 
 
 class JumpingClock(SystemClock):
-    """A clock that somebody sets, more than once perhaps."""
+    """A clock that is set, perhaps more than once."""
 
     def __init__(self, jumps: list[tuple[float, float]]) -> None:
         """`jumps`: after how many seconds of this life, by how many seconds it is off from then on."""

@@ -322,7 +322,7 @@ class World(ABC):
         return self.with_log(use)
 
     def recreate(self, name: str) -> None:
-        """Delete a topic and create it anew, empty."""
+        """Delete a topic and create it again, empty."""
 
         async def use(log: Log, plan: Plan) -> None:
             spec = (await log.topics())[self.real_name(plan, name)]

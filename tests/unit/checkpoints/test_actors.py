@@ -1,4 +1,4 @@
-"""Messages and cuts: what was told before one, from outside or by other actors, counts once after a restore."""
+"""Messages and cuts: a message sent before the cut, from outside or by an actor, counts once after a restore."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def tell_all(harness: AppHarness, hops: list[Hop]) -> None:
 
 
 def check(harness: AppHarness, sent: list[Hop]) -> None:
-    """Whoever is told at first counts each hop; the other one, too, unless there is none left to tell it."""
+    """Both actors count each hop, until no hop is left."""
     for key in {hop.id % 7 for hop in sent}:
         mine = [hop for hop in sent if hop.id % 7 == key]
         counts = {hop.id: hop.left + (hop.id % 3 != 2) for hop in mine}

@@ -1,4 +1,4 @@
-"""A task that closes while it enters an epoch: its snapshot has let go of the store before that is closed."""
+"""A task that closes while it enters an epoch: its snapshot releases the store before the store is closed."""
 
 from __future__ import annotations
 

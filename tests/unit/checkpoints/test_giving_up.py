@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be completed: given up, with the reason, and the next one succeeds."""
+"""Checkpoints that cannot complete: they are aborted with the reason, and the next one succeeds."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def test_files_that_the_storage_has_lost_are_uploaded_again(tmp_path: Path, capl
         assert any(path.startswith("..") for path in harness.checkpoint().paths), "and then shared again"
 
 
-def test_a_request_of_somebody_who_has_died_is_not_taken_up_later(harness: AppHarness) -> None:
-    """A worker that starts the next day would stop with a savepoint that nobody waits for."""
+def test_an_expired_request_of_a_dead_client_is_not_executed_later(harness: AppHarness) -> None:
+    """A worker that starts the next day would stop with a savepoint of a client that has ended."""
     assert harness.checkpoints is not None
     control, now = harness.engine.plan.control, harness.clock.now()
     request = Request(name="stale", stop=True, asked_ms=now, until_ms=now + 1000)

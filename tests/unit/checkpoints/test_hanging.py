@@ -1,4 +1,4 @@
-"""A storage that hangs, which no error tells of: checkpoints are given up in time, and everything else goes on."""
+"""A storage that hangs without an error: checkpoints are aborted in time, and everything else continues."""
 
 from __future__ import annotations
 

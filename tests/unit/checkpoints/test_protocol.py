@@ -1,4 +1,4 @@
-"""The protocol, step by step: what a checkpoint holds, and what is not in it."""
+"""The checkpoint protocol, step by step: what a checkpoint contains, and what it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping with a savepoint: handlers end, and nothing is handled that is not in it."""
+"""Stopping with a savepoint: handlers end, and no record is processed that the savepoint does not contain."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_one_that_does_not_end_is_not_waited_for_for_ever(harness: AppHarness) -
     assert (handled(harness, "k"), handled(harness, "other")) == (1, 1)
 
 
-def test_one_that_ends_too_late_for_it_is_not_said_to_be_committed(harness: AppHarness) -> None:
+def test_a_handler_that_ends_after_the_last_commit_counts_as_uncommitted(harness: AppHarness) -> None:
     harness.send("events", "wait", key="k", settle=False)
     harness.settle(wait=False)
     (busy,) = (name for name, task in harness.engine.tasks.items() if task.invoker.waiting)

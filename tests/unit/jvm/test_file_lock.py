@@ -1,4 +1,4 @@
-"""Locks on files: who holds one, and until when."""
+"""File locks: their holder, and their release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where jars come from: Maven, else the Ivy of PySpark, else an error that helps."""
+"""Sources of jars: Maven, else the Ivy of PySpark, else an error that says what to install."""
 
 from __future__ import annotations
 

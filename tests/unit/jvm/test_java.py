@@ -1,4 +1,4 @@
-"""Which Java runs the broker."""
+"""The choice of a Java."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_without_any_the_error_says_what_to_install() -> None:
     assert "JAVA_HOME" in str(raised.value)
 
 
-def test_the_error_names_those_that_were_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_refused_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_java(tmp_path / "home" / "bin", "11.0.20")
     make_java(tmp_path / "path", "17", code=1)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))

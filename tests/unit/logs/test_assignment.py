@@ -1,4 +1,4 @@
-"""Tasks are divided evenly, completely, and with as little moving as that allows."""
+"""The assignment of tasks is balanced, complete, and sticky."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as columns: whoever takes them one by one sees what whoever takes the columns does."""
+"""Records as columns: iterating over records and reading the columns give the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The socket: requests and answers, refusals, limits, and leaving in order."""
+"""The owner RPC: requests and answers, refusals, limits, and orderly stops."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_records_are_appended_and_state_is_seen(tmp_path: Path) -> None:
         assert ([task.lag for task in service.tasks], service.tasks[0].state) == ([0, 0], "running")
 
 
-async def test_services_are_told_of_while_a_task_fails_and_is_opened_again(tmp_path: Path) -> None:
+async def test_services_are_described_while_a_task_fails_and_is_reopened(tmp_path: Path) -> None:
     async with running(app, tmp_path) as host:
         telling = asyncio.create_task(Owner(host).services())
         await asyncio.sleep(0)
@@ -294,7 +294,7 @@ async def test_an_owner_that_hangs_is_reported(tmp_path: Path, monkeypatch: pyte
             await connect(tmp_path)
 
 
-async def test_nobody_is_there_when_the_socket_of_a_killed_owner_is(tmp_path: Path) -> None:
+async def test_the_socket_of_a_killed_owner_is_not_an_owner(tmp_path: Path) -> None:
     with bind(tmp_path) as bound:
         publish_address(tmp_path, bound)
 

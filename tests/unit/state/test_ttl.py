@@ -65,7 +65,7 @@ def test_a_value_is_gone_after_its_time() -> None:
         assert b.outputs(b.out) == [[1, True], [1, True], [None, False]]
 
 
-def test_writing_starts_the_time_anew_and_reading_does_not() -> None:
+def test_writing_renews_the_time_to_live_and_reading_does_not() -> None:
     with Bench(keep) as b:
         b.put("k", 1)
         b.advance(minutes=40)
@@ -106,7 +106,7 @@ async def accessed(
 
 
 @pytest.mark.parametrize("look", [None, "wait"])
-def test_on_access_reading_starts_the_time_anew(look: Any) -> None:
+def test_on_access_reading_renews_the_time_to_live(look: Any) -> None:
     with Bench(accessed) as b:
         b.put("k", 1)
         for _ in range(3):
@@ -120,7 +120,7 @@ def test_on_access_reading_starts_the_time_anew(look: Any) -> None:
         assert b.outputs(b.out) == [1, 1, 1, 1, 1, None]
 
 
-def test_a_handler_that_fails_does_not_start_the_time_anew() -> None:
+def test_a_failed_handler_does_not_renew_the_time_to_live() -> None:
     with Bench(keep, service={"errors": SKIP}) as b:
         b.put("k", 1)
         b.advance(minutes=40)
@@ -292,7 +292,7 @@ async def reduced(ctx: Context, event: int, top: Annotated[ReducingState[int], R
     ctx.emit(top.value)
 
 
-def test_a_reducing_state_begins_anew_after_its_time() -> None:
+def test_a_reducing_state_starts_again_after_its_time_to_live() -> None:
     with Bench(reduced) as b:
         b.put("k", 5)
         b.put("k", 3)

@@ -1,11 +1,11 @@
-"""How messages and replies lie in the log.
+"""The format of messages to actors, and of replies, in the log.
 
-A message is a record of its service's mailbox: the actor's key, the message as JSON, and headers that say what it is
-called, under which idempotency key it was sent, and where its reply is wanted. A reply is a record of `{app}.replies`,
-in the partition that the asker reads; its headers say whose it is and how it went.
+A message is a record in its service's mailbox: the actor's key, the message as JSON, and headers with its name, its
+idempotency key and its reply address. A reply is a record in `{app}.replies`, in the partition that the caller reads;
+its headers are the id of the ask and the outcome.
 
-One topic of replies serves all who ask, in every process: those who read the same partition pass over what is not
-theirs. A topic for each of them would have to be made, and found out about when its reader is gone.
+All callers in all processes share the topic of replies: callers that read the same partition skip each other's replies.
+A topic per caller would have to be created, and removed when its caller is gone.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ REPLY_HEADER: Final = "tidegate-reply"
 OUTCOME_HEADER: Final = "tidegate-outcome"
 
 REMEMBERED: Final = "idempotency.keys"
-"""The state that holds them. No handler can declare one of this name."""
+"""The state with the idempotency keys. No handler can declare a state of this name."""
 LONGEST_KEY: Final = 256
-"""Characters of an idempotency key."""
+"""Limit of an idempotency key, in characters."""
 LONGEST_REASON: Final = 4000
-"""Characters of what an asker is told of an error."""
+"""Limit of an error's text in a reply, in characters."""
 
 
 class ReplyOutcome(enum.Enum):
@@ -69,11 +69,11 @@ class ReplyOutcome(enum.Enum):
     REJECTED = "rejected"
     FAILED = "failed"
     REUSED = "reused"
-    """The idempotency key stands for another message."""
+    """The idempotency key was used for another message."""
 
 
 class ReplyAddress(NamedTuple):
-    """Where a reply is wanted."""
+    """The partition and the id for a reply."""
 
     partition: int
     asker: str
@@ -81,12 +81,12 @@ class ReplyAddress(NamedTuple):
 
     @property
     def id(self) -> bytes:
-        """What tells this reply from all others."""
+        """Identifies the reply."""
         return f"{self.asker}|{self.number}".encode()
 
 
 class ActorMessage(NamedTuple):
-    """A message as it is handled."""
+    """A decoded message."""
 
     name: str
     message: Any
@@ -94,13 +94,13 @@ class ActorMessage(NamedTuple):
     """The codec of what is replied."""
     idempotency_key: str | None
     digest: str
-    """Of what was said, where there is an idempotency key."""
+    """The digest of the message, if it has an idempotency key."""
     address: ReplyAddress | None
-    """None: nobody waits for a reply."""
+    """None: the sender expects no reply."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """What became of a message with an idempotency key."""
+    """The outcome of a message with an idempotency key."""
 
     digest: str
     reply: str
@@ -114,7 +114,7 @@ def remembering(ms: int) -> StateDeclaration:
         codec=codec_for(Remembered),
         key_type=str,
         ttl=TTL(milliseconds=ms),
-        queryable=False,  # it holds replies, which are for those who asked
+        queryable=False,  # replies are for their callers only
     )
 
 
@@ -135,7 +135,7 @@ def letter_headers(name: str, idempotency_key: str | None, address: ReplyAddress
 
 
 def read_letter(service: str, messages: Mapping[str, MessageDefinition], record: LogRecord) -> ActorMessage:
-    """DecodeError: it is no message that this service knows."""
+    """DecodeError: the record is not a message that this service takes."""
     headers = dict(record.headers)
     name = headers.get(MESSAGE_HEADER, b"").decode(errors="replace")
     definition = messages.get(name)
@@ -158,8 +158,8 @@ def _key_in(header: bytes | None) -> str | None:
 
 
 def address_of(record: LogRecord) -> ReplyAddress | None:
-    """Where the sender of a record wants a reply; also of one that cannot be read otherwise. What is no address is
-    nobody's who could wait."""
+    """The reply address of a record, also of one that is unreadable otherwise. None: no valid address, so no caller
+    waits."""
     for name, content in record.headers:
         if name == REPLY_TO_HEADER:
             return _address_in(content or b"")
@@ -187,14 +187,14 @@ def reply_id(record: LogRecord) -> bytes | None:
 
 
 def failure(error: BaseException) -> bytes:
-    """What the asker is told of an error."""
+    """The body of a reply for an error."""
     return msgspec.json.encode({"error": type(error).__name__, "reason": str(error)[:LONGEST_REASON]})
 
 
 def read_reply(
     service: str, definition: MessageDefinition, idempotency_key: str | None, record: LogRecord
 ) -> Any | ActorError:
-    """The value that was replied, or the error to be raised."""
+    """The replied value, or the error to raise."""
     outcome = ReplyOutcome(dict(record.headers)[OUTCOME_HEADER].decode())
     raw = record.value or b"null"
     if outcome is ReplyOutcome.REPLIED:

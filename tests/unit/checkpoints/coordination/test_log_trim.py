@@ -1,4 +1,4 @@
-"""Internal topics: what all have read is deleted, and nothing else ever is."""
+"""Internal topics: consumed records are deleted, and no others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pass_on_alone(harness: AppHarness, count: int) -> None:
     harness.run(first.commit())
 
 
-def test_what_all_have_read_is_deleted_although_nobody_takes_checkpoints(harness: AppHarness) -> None:
+def test_consumed_records_are_deleted_without_checkpoints(harness: AppHarness) -> None:
     harness.run(leader(harness).step())
     for number in range(1, 4):
         harness.send_many("events", range(10), key=str)
@@ -127,7 +127,7 @@ def test_a_leader_that_another_has_followed_deletes_nothing(
 
 
 def test_a_checkpoint_fails_whose_records_in_flight_are_gone(harness: AppHarness) -> None:
-    """Whoever has removed them: it would be complete without them otherwise."""
+    """Whatever has deleted them: otherwise the checkpoint would be complete without them."""
     harness.run(leader(harness).step())
     pass_on_alone(harness, 10)
     harness.run(begin(harness))
@@ -137,7 +137,7 @@ def test_a_checkpoint_fails_whose_records_in_flight_are_gone(harness: AppHarness
     assert "its in-flight records begin at 0" in harness.run(until_decided(harness))
 
 
-def test_a_log_that_does_not_allow_it_is_told_of_once_and_asked_again(
+def test_a_log_that_refuses_to_trim_is_logged_once_and_tried_again(
     harness: AppHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(_: object) -> None:

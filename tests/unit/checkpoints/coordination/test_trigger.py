@@ -1,4 +1,4 @@
-"""Checkpoints that are asked for: by the worker itself, by another process, by a command."""
+"""Requested checkpoints: by the worker itself, by another process, by a command."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_commands_ask_the_worker_and_list_what_there_is(tmp_path: Path) ->
     assert "damaged" in row(list_checkpoints(definition, flags)[1][0])[1]
 
 
-async def test_without_a_worker_there_is_nobody_to_ask(tmp_path: Path) -> None:
+async def test_without_a_worker_a_checkpoint_is_refused(tmp_path: Path) -> None:
     access = LogAccess(make_app().define(), {"data": str(tmp_path)})
     async with access.opened() as operations:
         await access.create_topics()

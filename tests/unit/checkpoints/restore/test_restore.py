@@ -1,4 +1,4 @@
-"""Restoring: whatever was done after a cut, and to whatever parallelism, each event counts once in the end."""
+"""Restoring: whatever happened after the cut, and at any parallelism, each event counts once."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ def test_an_impossible_parallelism_is_refused(tmp_path: Path) -> None:
         assert CheckpointStorage(str(tmp_path), "sensors").savepoints() == ["cut"]
 
 
-def test_an_app_that_starts_anew_stays_in_its_run(tmp_path: Path) -> None:
+def test_a_reset_app_stays_in_its_run(tmp_path: Path) -> None:
     with AppHarness(hops_app(), checkpoints=tmp_path) as harness:
         harness.send_many("events", make(20))
         harness.checkpoint("cut")

@@ -1,4 +1,4 @@
-"""Checkpoints where they are kept: complete or not there, shared files counted, damage found."""
+"""The checkpoint storage: checkpoints are complete or absent, shared files are kept, damage is found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def storage(url: str) -> CheckpointStorage:
     return CheckpointStorage(url, "shop")
 
 
-def test_a_storage_that_nobody_used_is_empty(storage: CheckpointStorage) -> None:
+def test_an_unused_storage_is_empty(storage: CheckpointStorage) -> None:
     assert (storage.checkpoints(), storage.savepoints(), storage.epochs()) == ([], [], [])
     with pytest.raises(CheckpointNotFoundError, match="00000007"):
         storage.manifest(7)

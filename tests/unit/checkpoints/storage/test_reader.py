@@ -1,4 +1,4 @@
-"""What is read from a checkpoint is what was put into it, or an error that says what is damaged."""
+"""Reading a checkpoint returns what was written, or an error that names the damaged file."""
 
 from __future__ import annotations
 

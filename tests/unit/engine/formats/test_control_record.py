@@ -1,4 +1,4 @@
-"""Records on the control topic: whose they are is in their key, and they can be taken back."""
+"""Records on the control topic: the key names the owner, and a tombstone removes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Said(msgspec.Struct):
 notices = ControlRecords(b"tidegate/said/", Said)
 
 
-def test_what_was_said_comes_back_with_the_name_of_who_said_it() -> None:
+def test_a_record_is_decoded_with_the_name_of_its_owner() -> None:
     key, value, timestamp, headers = notices.record("task.0", Said("hello"), 7)
 
     assert (key, timestamp, headers) == (b"tidegate/said/task.0", 7, ())

@@ -1,4 +1,4 @@
-"""Turns of the loop: one for each who asks, in order."""
+"""Turns of the event loop: one per caller, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def _count_turns(turns: list[int]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_asks_gets_a_turn_and_everybody_else_the_next_one() -> None:
+async def test_a_caller_gets_a_turn_and_other_work_the_next_one() -> None:
     turns, count, went = LoopScheduler(), [0], list[tuple[int, str]]()
 
     async def work(name: str) -> None:
@@ -30,7 +30,7 @@ async def test_who_asks_gets_a_turn_and_everybody_else_the_next_one() -> None:
     assert all(later - earlier >= 2 for (earlier, _), (later, _) in pairwise(went))
 
 
-async def test_one_who_was_cancelled_holds_nobody_up() -> None:
+async def test_a_cancelled_caller_blocks_no_other() -> None:
     turns = LoopScheduler()
     first, second = asyncio.ensure_future(turns.next()), asyncio.ensure_future(turns.next())
     await asyncio.sleep(0)

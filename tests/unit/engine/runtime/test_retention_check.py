@@ -1,4 +1,4 @@
-"""What is emitted and older than its topic keeps it: told, once for each topic."""
+"""Emitted records that are older than their topic's retention: a warning, once per topic."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _as_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryLog, "retention_by_timestamp", True)
 
 
-def test_it_is_told_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_comes_once_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     with AppHarness(make_app()) as harness:
         send(harness, days=30)
         send(harness, days=30)

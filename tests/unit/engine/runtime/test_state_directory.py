@@ -1,4 +1,4 @@
-"""Where tasks keep their stores."""
+"""The local stores of tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.settings import Settings
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """As if somebody had put one more file there, so often."""
+    """As if another process had added a file, several times."""
     remove, left = shutil.rmtree, iter(range(times))
 
     def rmtree(path: Path, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""A stopwatch counts the turns that a coroutine takes, not what it waits for, and is not noticed otherwise."""
+"""A stopwatch measures the steps of a coroutine, not its waits, and does not change its behaviour."""
 
 from __future__ import annotations
 

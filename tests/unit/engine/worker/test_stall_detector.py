@@ -1,4 +1,4 @@
-"""An input that stands still for no reason is noticed, and read anew."""
+"""A stalled input is detected, and gets a new reader."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stalled(bench: Bench) -> float | None:
     return bench.engine.metrics.registry.get_sample_value("tidegate_stalled", {"service": "service", "task": "0"})
 
 
-def test_an_input_that_stands_still_is_read_anew(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stalled_input_gets_a_new_reader(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.put("a")
     stand_still(bench, 0)
     stand_still(bench, 9)

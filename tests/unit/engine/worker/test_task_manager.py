@@ -1,4 +1,4 @@
-"""Several workers over one log: tasks move, workers sleep through it, answers are lost. The results stay exact."""
+"""Several workers on one log: tasks move, workers are suspended, answers are lost. The results stay exact."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class World:
                 assert engine._task_manager.reopen(task)
 
     async def drain(self) -> None:
-        """Everybody knows everything, nothing fails any more."""
+        """All brokers have current metadata, and nothing fails any more."""
         self.log.lose_answers = self.log.refuse = 0
         async with asyncio.timeout(20):
             for worker in range(WORKERS):
@@ -327,7 +327,7 @@ async def test_a_task_is_given_up_while_it_is_being_opened() -> None:
     await world.stop()
 
 
-async def test_what_cannot_be_committed_when_a_worker_stops_is_told() -> None:
+async def test_a_failed_last_commit_is_reported_when_a_worker_stops() -> None:
     world = World()
     await world.start()
     await world.send(10)
@@ -370,7 +370,7 @@ async def test_a_worker_that_stops_in_order_has_left_nothing_undone() -> None:
 
 
 async def _give_up(world: World, task: int) -> str:
-    """Worker 0 is told that this is another's, and told to stop while it commits what it has of it."""
+    """A task is revoked from worker 0, which is stopped during the task's last commit."""
     world.log.slow = asyncio.Event()
     world.move(task, 1)
     world.places[0].learn()

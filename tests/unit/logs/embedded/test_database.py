@@ -1,4 +1,4 @@
-"""What goes wrong in RocksDB is said in words that help."""
+"""Errors of RocksDB are translated into errors that say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durability: what is acknowledged, or seen, was synced after it was written."""
+"""Durability: records are synced before they are acknowledged or visible."""
 
 from __future__ import annotations
 
@@ -85,9 +85,7 @@ def _after(events: list[str], event: str) -> list[str]:
     return events[events.index(event) :] if event in events else []
 
 
-async def test_nobody_in_the_process_sees_a_record_before_it_is_synced(
-    log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_reader_sees_a_record_before_it_is_synced(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     reader = log.reader()
     reader.assign({A0: 0})
@@ -202,7 +200,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
-def test_the_kernel_is_told_to_sync_between_the_write_and_the_answer(tmp_path: Path) -> None:
+def test_the_kernel_syncs_between_the_write_and_the_answer(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-y", "-s", "256", "-o", str(trace), "-e", "trace=write,fdatasync,fsync"]
     command += [sys.executable, "-c", SYNCED_CHILD, str(tmp_path / "data")]

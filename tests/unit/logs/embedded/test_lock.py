@@ -1,4 +1,4 @@
-"""Who may own a directory, and what the others are told."""
+"""The ownership of a directory, and the error for other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is there after a restart."""
+"""The recovery of the embedded log after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention bounds the disk, whatever the rate."""
+"""Retention limits the disk usage at any rate."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_what_is_forbidden_names_the_acls() -> None:
     assert "ACLs" in str(error)
 
 
-async def test_patience_waits_for_what_passes_and_then_gives_up_with_what_it_was_for() -> None:
+async def test_a_retry_budget_waits_for_retriable_errors_and_then_names_the_operation() -> None:
     patience = RetryBudget(0.05, "asking somebody")
     turns = 0
 
@@ -60,19 +60,19 @@ async def test_patience_waits_for_what_passes_and_then_gives_up_with_what_it_was
     assert turns >= 3
 
 
-async def test_patience_does_not_wait_for_what_stays() -> None:
+async def test_a_retry_budget_does_not_wait_for_permanent_errors() -> None:
     with pytest.raises(LogError):
         await RetryBudget(60, "asking").wait_or_raise(errors.MessageSizeTooLargeError())
 
 
-async def test_nothing_in_patience_takes_longer() -> None:
+async def test_a_retry_budget_limits_the_whole_operation() -> None:
     patience = RetryBudget(0.02, "asking")
     with pytest.raises(LogUnavailableError):
         async with patience.limited():
             await asyncio.sleep(60)
 
 
-async def test_a_timeout_of_somebody_else_stays_one() -> None:
+async def test_a_timeout_from_inside_stays_a_timeout() -> None:
     with pytest.raises(TimeoutError):
         async with RetryBudget(60, "asking").limited():
             raise TimeoutError

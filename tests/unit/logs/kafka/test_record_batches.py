@@ -55,7 +55,7 @@ def test_the_position_is_the_one_after_the_last_record() -> None:
     assert upload.position == 50 + 30
 
 
-def test_numbers_go_on_where_the_last_append_ended_and_begin_anew_after_the_last_one() -> None:
+def test_sequence_numbers_continue_after_the_last_append_and_wrap_around() -> None:
     upload = PartitionBatches(producer(), SOURCE, records(30), 0)
     drain(upload)
     assert upload.sequence == 30

@@ -59,7 +59,7 @@ class Away:
         raise NodeNotReadyError("it is away")
 
 
-async def test_that_a_record_is_too_large_is_said_also_if_nobody_says_how_large_it_may_be() -> None:
+async def test_a_too_large_record_is_reported_also_if_the_limit_is_unknown() -> None:
     limit = await Topics(cast(Cluster, Away())).largest_message("orders")
 
     assert str(RecordTooLargeError("orders", 2000, limit)) == "2,000 bytes for orders are over the limit for a record"

@@ -1,4 +1,4 @@
-"""Compaction, beyond what the contract says: by itself, in bounded steps, beside everything else."""
+"""Compaction beyond the contract: automatic, in bounded steps, concurrent with appends."""
 
 from __future__ import annotations
 
