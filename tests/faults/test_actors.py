@@ -23,6 +23,7 @@ from tidegate.client.remote_actors import connect_actors
 from tidegate.errors import LogError, OwnerError
 from tidegate.functions.messages import Outgoing
 from tidegate.host.actor_client import ActorClient
+from tidegate.state.map_keys import plain_subkey
 
 BANK = "tests.faults.support.bank:bank"
 KEYS = 7
@@ -139,7 +140,7 @@ def check(world: World, asking: Asking) -> None:
         world, "the replies", asking.replies, {posting.id: posting for there in found.values() for posting in there}
     )
     notes: dict[str, dict[bytes, int]] = oracle.keyed_state(picture, "auditor")["times"]
-    told = {int(id): times for known in notes.values() for id, times in known.items()}
+    told = {int(plain_subkey(id)): times for known in notes.values() for id, times in known.items()}
     oracle.same(world, "what the auditors were told", told, dict.fromkeys(wanted, 1))
     assert len(notes) == min(AUDITORS, len(wanted))
     oracle.check_engine(world, picture)
