@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.faults.conftest import NewEmbeddedWorld, NewWorld
 from tests.faults.support import oracle
@@ -61,6 +62,18 @@ def test_what_came_in_after_the_crash_waits_behind_what_was_unfinished(new_world
     until_committed(world, len(others) + 100)
     world.append("entries", slow(1003, wait=0.0))
     world.drain(TIDEGATE_TEST_HURRY="1")
+    oracle.check_ledger(world, world.look())
+
+
+def test_handlers_in_threads_are_done_again_after_each_crash(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+    world = new_embedded_world("threaded")
+    others = [structs.replace(entry, wait=0.002) for entry in entries(seed, 300)]
+    world.append("entries", [*slow(1001), *others[:150], *slow(1002), *others[150:]])
+    for count in (30, 90, 200):
+        until_committed(world, count, begun=(1001,))
+    world.drain(TIDEGATE_TEST_HURRY="1")
+    handled = Counter(map(int, world.notes))
+    oracle.same(world, "how often the slow ones were begun", (handled[1001], handled[1002]), (4, 1))
     oracle.check_ledger(world, world.look())
 
 

@@ -2,6 +2,7 @@
 
 ledger     every kind of state; records may wait, and may fail
 eager      the same, with outputs that leave at once
+threaded   the same, with handlers that block, in threads
 tallies    state that adds up, of keys and of whole tasks
 hoard      large state, so that it takes a while to restore
 fading     state that is forgotten after a time
@@ -89,6 +90,7 @@ __all__ = (
     "skipping",
     "stopping",
     "tallies",
+    "threaded",
 )
 
 PARTITIONS = 2
@@ -189,8 +191,15 @@ def toil() -> None:
 # -- the ledger -----------------------------------------------------------------------------------------------------
 
 
+Last = Annotated[ValueState[list[int]], Default(factory=list)]
+
+
 def _ledger(
-    name: str, errors: ErrorPolicy = STOP, timeout: float | None = None, guarantee: Guarantee = "exactly_once"
+    name: str,
+    errors: ErrorPolicy = STOP,
+    timeout: float | None = None,
+    guarantee: Guarantee = "exactly_once",
+    threads: int | None = None,
 ) -> App:
     app = App(name, time=EventTime("at"), partitions=PARTITIONS)
     entries = app.topic("entries", value_type=Entry, key="key")
@@ -202,16 +211,10 @@ def _ledger(
             failed[entry.id] = failed.get(entry.id, 0) + 1
             raise RuntimeError(f"entry {entry.id} is told to fail")
 
-    @app.process(entries, to=postings, name="ledger", errors=errors, timeout=timeout, guarantee=guarantee)
-    async def post(
-        ctx: Context,
-        entry: Entry,
-        balance: ValueState[Balance | None],
-        last: Annotated[ValueState[list[int]], Default(factory=list)],
-        by_amount: MapState[int, int],
-        history: ListState[int],
-    ) -> None:
-        """Reads and writes before and after it waits, by assignment and in place."""
+    def begin(
+        ctx: Context, entry: Entry, balance: ValueState[Balance | None], last: Last, history: ListState[int]
+    ) -> bool:
+        """Whether the handler is to wait then."""
         note(f"{entry.id}")
         toil()
         known = balance.value or Balance(0, 0)
@@ -219,8 +222,9 @@ def _ledger(
         last.value = [*last.value, -entry.id]
         history.append(entry.id)
         ctx.emit(Posting(entry.id, ctx.key, known.count + 1, known.total + entry.amount, padding="x" * entry.size))
-        if entry.wait and not os.environ.get("TIDEGATE_TEST_HURRY"):
-            await asyncio.sleep(entry.wait)
+        return entry.wait > 0 and not os.environ.get("TIDEGATE_TEST_HURRY")
+
+    def end(entry: Entry, last: Last, by_amount: MapState[int, int], history: ListState[int]) -> None:
         fail_if_told(entry)
         last.value = [*last.value[-KEPT:-1], entry.id]
         last.value[-1] += 1
@@ -228,6 +232,39 @@ def _ledger(
         if len(history) > KEPT:
             history.popleft()
 
+    async def post(
+        ctx: Context,
+        entry: Entry,
+        balance: ValueState[Balance | None],
+        last: Last,
+        by_amount: MapState[int, int],
+        history: ListState[int],
+    ) -> None:
+        """Reads and writes before and after it waits, by assignment and in place."""
+        if begin(ctx, entry, balance, last, history):
+            await asyncio.sleep(entry.wait)
+        end(entry, last, by_amount, history)
+
+    def post_in_thread(
+        ctx: Context,
+        entry: Entry,
+        balance: ValueState[Balance | None],
+        last: Last,
+        by_amount: MapState[int, int],
+        history: ListState[int],
+    ) -> None:
+        """The same, blocking."""
+        if begin(ctx, entry, balance, last, history):
+            time.sleep(entry.wait)
+        end(entry, last, by_amount, history)
+
+    service = app.process(
+        entries, to=postings, name="ledger", errors=errors, timeout=timeout, guarantee=guarantee, threads=threads
+    )
+    if threads is None:
+        service(post)
+    else:
+        service(post_in_thread)
     return app
 
 
@@ -237,6 +274,7 @@ skipping = _ledger("skipping", SKIP)
 dead_letters = _ledger("letters", DEAD_LETTER)
 hurried = _ledger("hurried", SKIP, timeout=0.1)
 retrying = _ledger("retrying", retry(RETRIES, 0.01, then=DEAD_LETTER))
+threaded = _ledger("threaded", threads=4)
 
 
 # -- other state ----------------------------------------------------------------------------------------------------
