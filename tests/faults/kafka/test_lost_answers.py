@@ -131,7 +131,7 @@ def test_a_worker_that_the_group_has_lost_does_not_fence_its_successor_back(
         successor.wait_for("assigned: ledger.0, ledger.1", seconds=SESSION + 30)
         world.append("entries", entries(seed + 1, COUNT, first=COUNT + 1))  # both see it, one may handle it
         lost.wait_for("must discard its uncommitted work")
-        lost.wait_for("waiting for the group to say whose it is")
+        lost.wait_for("waiting for the group to confirm or change the assignment")
         world.until(lambda: world.observed("postings") == 2 * COUNT, "the successor does not do the work")
         assert "must discard its uncommitted work" not in successor.output, world.told(successor.output)
         proxy.hold()

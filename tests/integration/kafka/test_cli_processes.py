@@ -103,7 +103,7 @@ def test_a_failing_handler_stops_all_and_its_error_is_shown_once(project: KafkaP
 
     assert worker.output.count("ValueError: I do not like this greeting") == 1
     assert worker.output.count("Error: service 'greeter' stopped at") == 1
-    assert "starting it again" not in worker.output
+    assert "restarting it" not in worker.output
 
 
 def test_a_bounded_run_of_several_processes_comes_to_its_end(project: KafkaProject) -> None:
@@ -127,7 +127,7 @@ def test_a_savepoint_that_stops_the_app_ends_all_and_none_is_started_again(proje
     project.run("savepoint", "create", "hello.py", "final", "--stop")
 
     assert worker.wait() == 0, worker.output
-    assert "starting it again" not in worker.output
+    assert "restarting it" not in worker.output
     assert "all 2 processes have ended" in worker.output
 
 
