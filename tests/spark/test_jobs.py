@@ -119,7 +119,7 @@ def test_a_field_that_is_added_does_not_break_the_tables(spark: SparkSession, tm
         run_job(spark, old.app, each, once=True, flags=flags)
     new = Shop(Wider, old.id)
     wide = [Wider(id=n, what="new", at=1_700_000_000_000, price=2.5) for n in (6, 7)]
-    ran(new.app, flags, (new.sales, wide), (old.sales, []))
+    ran(new.app, flags, (new.sales, wide))
     for each in (new.collect, new.counts):
         run_job(spark, new.app, each, once=True, flags=flags)
 

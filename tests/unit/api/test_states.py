@@ -211,7 +211,7 @@ async def test_the_worker_tells_what_its_tasks_do(tmp_path: Path) -> None:
         assert topics["town.greeter.dead-letters"]["records"] >= 1
         assert topics["visits"]["type"] == "Visit"
         services = {found["name"]: found for found in (await town.get("/v1/services")).json()["services"]}
-        assert services["greeter"]["description"] == "Greets whoever visits."
+        assert services["greeter"]["description"] == "Greets visitors."
         assert services["by_place"]["inputs"] == ["visits"]
         assert (await town.get("/v1/services/greeter")).json() == services["greeter"]
         assert "tidegate_handled_total" in (await town.get("/metrics")).text
