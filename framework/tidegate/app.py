@@ -191,11 +191,11 @@ class App(AppProcess):
     ) -> Topic[Any]:
         """Declare a topic.
 
-        value_type: what its values are; bad ones go the way of the reading service's error policy. key: how a value
-        is keyed when it is sent, a function or the name of a field. key_type: what its keys are; else the field's type,
-        or text. time, watermark: else the app's. retention: how
-        long records are kept (seconds or a timedelta; 0: for ever), else the setting. compact: keep the last record of
-        each key instead."""
+        value_type: the type of its values; others go to the error policy of the service that reads them. key: a field
+        or a function of a value, from which the key of a sent value is taken. key_type: the type of its keys; by
+        default that of the field, or text. time, watermark: by default the app's. retention: how long records are kept
+        (seconds or a timedelta; 0: for ever); by default the setting. compact: keep the last record of each key
+        instead."""
         for wrong in (name, *misplaced):
             if not isinstance(wrong, str):
                 raise DefinitionError(
@@ -297,15 +297,15 @@ class App(AppProcess):
     ) -> Any:
         """Make a function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
 
-        to: the topics that it may emit to, the first being the default one; as a mapping, by names of your own.
-        key_by: re-key the input, by a function of the value or a field's name. key_type: what keys are; else as key_by=
-        and the topics say. parallelism: how many tasks, whatever
-        the topics have; a run keeps what it began with. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: how
-        long a handler may take. concurrency: how many handlers of a task may wait at the same time. threads: run
-        the handlers, which are plain functions that block, in so many threads of each worker. remember: how long
-        idempotency keys of messages are known."""
+        to: the topics that it may emit to, of which the first is the default; a mapping gives them names of your own.
+        key_by: re-key the input, by a field or a function of the value. key_type: the type of keys; by default that of
+        key_by= or of the topics. parallelism: the number of tasks, by default that of the topics' partitions; it is
+        fixed for a run. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: the time limit of a handler.
+        concurrency: how many handlers of a task may be suspended at the same time. threads: the number of threads in
+        each worker that run the handlers, which must be plain functions. remember: how long idempotency keys of
+        messages are kept."""
         if any(isinstance(item, FunctionType | type) for item in inputs):
-            raise DefinitionError("write @app.process(topic, ...), with the topics that it reads in brackets")
+            raise DefinitionError("write @app.process(topic, ...), with the topics that it reads in parentheses")
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
 
         def register(handler: Any) -> Service:

@@ -1,4 +1,4 @@
-"""What a handler can know and do besides its state."""
+"""The context of a handler: the current record, and the handler's outputs, timers and messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Timer:
-    """A timer of a key, as it is set, or as it fired."""
+    """A timer of a key, set or fired."""
 
     name: str
     at: int
@@ -42,39 +42,40 @@ class Timer:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskInfo:
-    """The task that a function is opened for."""
+    """A task of a service."""
 
     app: str
     service: str
     number: int
-    """Which of the service's tasks: the number of the partitions that it reads."""
+    """The number of the task, and of the partitions that it reads."""
 
 
 class Timers(ABC):
-    """The timers of the current key. A name stands for one timer: setting it again moves it. Each fires once."""
+    """The timers of the current key. A name identifies one timer: setting it again moves it. Each fires once."""
 
     @abstractmethod
     def at(self, when: Instant, *, name: str, time: TimeDomain = "event") -> None:
-        """Fire when the watermark (or, with time="processing", the clock) reaches `when`."""
+        """Set a timer that fires when the watermark (or, with time="processing", the clock) reaches `when`."""
 
     @abstractmethod
     def after(self, span: Duration, *, name: str, time: TimeDomain = "event") -> None:
-        """Fire `span` (seconds or a timedelta) after the current record's time, or from now by the clock."""
+        """Set a timer that fires `span` (seconds or a timedelta) after the current record's time, or, with
+        time="processing", after the current time of the clock."""
 
     @abstractmethod
     def cancel(self, name: str) -> bool:
-        """Forget it. False: there was none."""
+        """Cancel the timer. Returns whether it was set."""
 
     @abstractmethod
     def get(self, name: str) -> Timer | None:
-        """As it is set; None: it is not."""
+        """The timer of this name, or None if it is not set."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Timer]: ...
 
 
 class Context(ABC, Generic[K, R]):
-    """The current record and what can be done about it. Valid until the handler returns, not longer.
+    """The current record, and the actions of its handler. Valid until the handler returns.
 
     `Context[int]` says that keys are whole numbers, and `Context[int, Balance]` also what the handler of a message
     replies with: type checkers then know `ctx.key` and check `ctx.reply`. A bare `Context` leaves both open."""
@@ -82,29 +83,29 @@ class Context(ABC, Generic[K, R]):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters: Any) -> Any:
-            """The second one may be left out."""
+            """The second parameter is optional."""
             given = parameters if isinstance(parameters, tuple) else (parameters,)
             return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
     @property
     @abstractmethod
     def key(self) -> K:
-        """The key whose actor this is, as the service's key type (text unless declared otherwise)."""
+        """The current key, of the service's key type (text unless declared otherwise)."""
 
     @property
     @abstractmethod
     def timestamp(self) -> int:
-        """The record's time, in ms, by the topic's time source; in a timer's handler, the time it was set for."""
+        """The record's time, in ms, by the topic's source of time; in a timer's handler, the timer's time."""
 
     @property
     @abstractmethod
     def watermark(self) -> int:
-        """How far event time has come in this task: no record with this time or less is expected any more."""
+        """The task's watermark: records with this time or less are no longer expected."""
 
     @property
     @abstractmethod
     def late(self) -> bool:
-        """Whether the record came behind the watermark."""
+        """Whether the record's time is not after the watermark."""
 
     @property
     @abstractmethod
@@ -114,12 +115,12 @@ class Context(ABC, Generic[K, R]):
     @property
     @abstractmethod
     def headers(self) -> Headers:
-        """The record's own, in their order: pairs of a name and bytes."""
+        """The record's headers, in their order: pairs of a name and bytes."""
 
     @property
     @abstractmethod
     def origin(self) -> Origin | None:
-        """Where the record was read (before it was re-keyed, if it was); None in a timer's handler."""
+        """The position at which the record was read, before any re-keying; None in a timer's handler."""
 
     @property
     @abstractmethod
@@ -129,12 +130,12 @@ class Context(ABC, Generic[K, R]):
     @property
     @abstractmethod
     def task(self) -> TaskInfo:
-        """Which of the service's tasks this is."""
+        """The task that handles the record."""
 
     @property
     @abstractmethod
     def timers(self) -> Timers:
-        """Those of the current key."""
+        """The timers of the current key."""
 
     @abstractmethod
     def emit(
@@ -146,7 +147,7 @@ class Context(ABC, Generic[K, R]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send a value on, as part of this record's transaction. None is sent as a tombstone, a record without a value,
+        """Emit a value, as part of this record's transaction. None is emitted as a tombstone, a record without a value,
         if the topic is compacted or its type allows None.
 
         `to`: one of the service's declared outputs, a topic or the name of one; without it, the first. `key`: else the
@@ -161,7 +162,7 @@ class Context(ABC, Generic[K, R]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send a tombstone for a key: the same as to emit None under it. In a compacted topic it removes the key."""
+        """Emit a tombstone for a key, like `emit(None, key=key)`. In a compacted topic it deletes the key."""
 
     @abstractmethod
     def tell(
@@ -179,5 +180,5 @@ class Context(ABC, Generic[K, R]):
 
     @abstractmethod
     def reply(self, value: R) -> None:
-        """Answer the message that is being handled, once; whoever asked gets it when this record is committed. If
-        nobody asked, nothing is sent. Only the handler of a message can reply."""
+        """Reply to the current message, once. `ask` returns the value when this record is committed; a message that was
+        sent with `tell` has no reply. Only handlers of messages can reply."""

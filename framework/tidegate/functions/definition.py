@@ -1,5 +1,5 @@
-"""The definition of a service: frozen, and all that the engine needs to know of it. `Service` collects it from
-declarations, the plan of a run completes it."""
+"""The frozen definition of a service, from which the engine runs it. `Service` collects it from declarations, and the
+plan of a run completes it."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class InputSpec:
     topic: TopicDefinition
     handler: InputHandler
     key: Callable[[Any], Any] | None = None
-    """From a value to the key under which the service wants it; None: as the records are keyed."""
+    """Returns the key of a value for this service; None: the key of the record."""
     shuffle: ShuffleSteps | None = None
-    """What is done with its values before they reach the service; None: nothing."""
+    """The steps that a shuffle applies to the values first; None: no steps."""
     broadcast: bool = False
-    """Every task reads all of the topic. Such an input has no say in where keys belong."""
+    """Every task reads the whole topic. Such an input does not determine the placement of keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +61,14 @@ class ExecutionSpec:
     """How the tasks of a service run its handlers."""
 
     parallelism: int | None = None
-    """How many tasks it wants, whatever its input topics have; None: as many as those have partitions."""
+    """The number of tasks; None: the number of partitions of the inputs."""
     concurrency: int = 1000
-    """How many handlers of one task may wait at the same time."""
+    """How many handlers of one task may be suspended at the same time."""
     timeout: float | None = None
-    """Seconds that a handler may take."""
+    """The time limit of a handler, in seconds."""
     guarantee: Guarantee = "exactly_once"
     threads: int | None = None
-    """How many threads of a worker run its handlers, which are plain functions then; None: the event loop runs them."""
+    """The number of threads per worker for its handlers, which must be plain functions; None: the event loop."""
 
     def check(self, service: str) -> None:
         if self.concurrency < 1:
@@ -88,14 +88,14 @@ class ExecutionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorSpec:
-    """What a service takes as an actor."""
+    """The messages that a service handles as an actor."""
 
     messages: Mapping[str, MessageDefinition] = field(default_factory=dict)
-    """By name. Without any it has no mailbox."""
+    """By name. Without messages the service has no mailbox."""
     partitions: int = 0
-    """Of the mailbox, where it is the only input; 0: what the settings say."""
+    """The partitions of the mailbox, if it is the only input; 0: those of the settings."""
     remember_ms: int = _DAY_MS
-    """How long idempotency keys are known."""
+    """How long idempotency keys are kept."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "messages", MappingProxyType(dict(self.messages)))
@@ -103,7 +103,7 @@ class ActorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class LifecycleHooks:
-    """Run before the first record of a task and after the last one, in the function form."""
+    """The hooks of the function form, before the first record of a task and after the last one."""
 
     open: LifecycleHook | None = None
     close: LifecycleHook | None = None
@@ -113,7 +113,7 @@ class Bound(NamedTuple):
     """The handlers of a service with one set of state objects."""
 
     inputs: Mapping[str, BoundHandler]
-    """By topic: `call(ctx, event, *states)`. Only inputs which the users' handlers take."""
+    """By topic: `call(ctx, event, *states)`. Only inputs with a user's handler."""
     timers: Mapping[str | None, BoundHandler]
     """By the timer's name: `call(ctx, timer, *states)`."""
     messages: Mapping[str, BoundHandler]
@@ -122,26 +122,26 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceDefinition:
-    """All that the engine needs to know of a service."""
+    """The complete declaration of a service."""
 
     name: str
     inputs: tuple[InputSpec, ...]
     outputs: Mapping[str, TopicDefinition]
-    """By name; the first is the default one."""
+    """By name; the first is the default output."""
     states: Mapping[str, StateDeclaration] = field(default_factory=dict)
     key_type: Any = str
     errors: ErrorPolicy = STOP
     execution: ExecutionSpec = ExecutionSpec()
     actor: ActorSpec = ActorSpec()
     prototype: ProcessFunction[Any, Any] | None = None
-    """Of the class form; None: its handlers are functions."""
+    """The prototype of the class form; None: the handlers are functions."""
     timers: Mapping[str | None, HandlerSpec] = field(default_factory=dict)
     """By the timer's name; None handles all other names."""
     migrations: Mapping[tuple[str, int], Migration] = field(default_factory=dict)
-    """By the state's name and the version that they begin with."""
+    """By the state's name and the version that they migrate from."""
     hooks: LifecycleHooks = LifecycleHooks()
     part_of: str | None = None
-    """The service that the plan made this one for, such as a shuffle before it; None: it was declared."""
+    """The declared service for which the plan added this one, such as a shuffle; None: it is declared itself."""
 
     def __post_init__(self) -> None:
         for name in ("outputs", "states", "timers", "migrations"):
@@ -155,8 +155,8 @@ class ServiceDefinition:
             self._refuse_async_handlers()
         if self.messages and self.execution.guarantee == "at_least_once":
             raise DefinitionError(
-                f"service {self.name!r} is at_least_once: its replies would leave before they are committed. "
-                f"Leave guarantee= out, or take messages in a service of their own."
+                f"service {self.name!r} is at_least_once: its replies would be sent before they are committed. "
+                f"Leave guarantee= out, or handle messages in a separate service."
             )
 
     def _refuse_async_handlers(self) -> None:
@@ -166,14 +166,14 @@ class ServiceDefinition:
             if isinstance(handler, HandlerSpec) and handler.is_async(self.prototype):
                 raise DefinitionError(
                     f"service {self.name!r}: threads={self.execution.threads} runs plain functions in threads, but "
-                    f"{handler.label} is an 'async def'. Write it as a 'def' that blocks, or leave threads= out: an "
-                    f"async handler lets others go on while it awaits"
+                    f"{handler.label} is an 'async def'. Write it as a 'def' that blocks, or leave threads= out: other "
+                    f"handlers run while an async handler awaits"
                 )
 
     # -- inputs ------------------------------------------------------------------------------------------------------
     @property
     def topics(self) -> tuple[TopicDefinition, ...]:
-        """Of its inputs."""
+        """The topics of its inputs."""
         return tuple(spec.topic for spec in self.inputs)
 
     def reading(self, change: Callable[[TopicDefinition], TopicDefinition]) -> Self:
@@ -182,37 +182,37 @@ class ServiceDefinition:
 
     @property
     def shuffled(self) -> bool:
-        """Whether it wants any input under another key, or changed by the steps of a shuffle."""
+        """Whether any input is re-keyed, or has steps for a shuffle."""
         return any(spec.key is not None or spec.shuffle is not None for spec in self.inputs)
 
     @property
     def mailbox(self) -> TopicDefinition | None:
-        """Where its messages lie; the plan adds it to the inputs."""
+        """The topic of its messages; the plan adds it to the inputs."""
         return next((topic for topic in self.topics if topic.mailbox), None)
 
     # -- tasks and keys ----------------------------------------------------------------------------------------------
     @cached_property
     def placement(self) -> TopicDefinition:
-        """The input topic whose partitions say where a key belongs: as all inputs are co-partitioned, any does that is
-        not broadcast."""
+        """The input topic whose partitions determine the task of a key. All inputs that are not broadcast are
+        co-partitioned, so any of them does."""
         found = next((spec.topic for spec in self.inputs if not spec.broadcast), None)
         if found is None:
-            raise DefinitionError(f"service {self.name!r} has no input that is divided by key")
+            raise DefinitionError(f"service {self.name!r} has no input that is partitioned by key; add one")
         return found
 
     @property
     def tasks(self) -> int:
-        """As many as its inputs have partitions."""
+        """The number of tasks: that of the partitions of its inputs."""
         return self.placement.partitions
 
     def task_for(self, key: bytes) -> int:
-        """The number of the task in which a key belongs."""
+        """The number of the task that owns a key."""
         return self.placement.partition_for(key)
 
     # -- handlers ----------------------------------------------------------------------------------------------------
     @property
     def messages(self) -> Mapping[str, MessageDefinition]:
-        """What it takes as an actor, by name."""
+        """The messages that it handles as an actor, by name."""
         return self.actor.messages
 
     def handles_timer(self, name: str) -> bool:
@@ -238,8 +238,8 @@ def _with_states(opened: ProcessFunction[Any, Any], states: Mapping[str, State])
     for name, state in states.items():
         if name in vars(mine):
             raise DefinitionError(
-                f"{type(mine).__qualname__}.{name} is a state, so __init__ and open leave it alone: say what "
-                f"it is before it is set in its annotation, Annotated[ValueState[...], Default(...)]"
+                f"{type(mine).__qualname__}.{name} is a state, so __init__ and open must not assign it: give its "
+                f"default in the annotation, Annotated[ValueState[...], Default(...)]"
             )
         setattr(mine, name, state)
     return mine

@@ -1,4 +1,4 @@
-"""Messages to actors: which types a service takes, what it replies, and who carries them."""
+"""Messages to actors: the types that a service handles, their replies, and the contract of a messenger."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ R = TypeVar("R")
 Reply = TypeVar("Reply", covariant=True)
 
 ASK_SECONDS: Final = 10.0
-"""How long an ask waits unless it is told."""
+"""The default timeout of `ask`."""
 
 _MARK: Final = "__tidegate_message__"
 
 handling: ContextVar[str | None] = ContextVar("handling", default=None)
-"""The task whose handler is running: there, only what goes through its context is part of its transaction."""
+"""The task whose handler is running. In a handler, only actions of its context are part of the transaction."""
 
 
 def refuse_in_handlers(verb: str, target: str) -> None:
-    """To `send`, `tell` or `ask` something past the context."""
+    """Refuse `send`, `tell` and `ask` that bypass the context."""
     task = handling.get()
     if task is not None:
         raise InsideHandlerError(verb, task, target)
 
 
 class Posted(NamedTuple):
-    """Where a message lies in its mailbox."""
+    """The position of a message in its mailbox."""
 
     topic: str
     partition: int
     position: int
-    """After it: whoever has read so far has read it."""
+    """The position after the message."""
 
 
 class Answered(NamedTuple):
-    """A reply, and the message that it answers."""
+    """A reply, and the position of its message."""
 
     value: Any
     posted: Posted
@@ -79,7 +79,7 @@ class Outgoing:
     message: Any
     idempotency_key: str | None = None
     timestamp: Instant | None = None
-    """None: when it is put there."""
+    """None: the time of the append."""
     headers: Headers = ()
 
 
@@ -96,28 +96,28 @@ class MessageDefinition:
     """One type of message that a service takes."""
 
     name: str
-    """What it is called on the wire."""
+    """Its name on the wire."""
     codec: Codec[Any]
     reply: Codec[Any]
-    """Of what is replied to it."""
+    """The codec of its replies."""
     handler: HandlerSpec
 
 
 class Request(Generic[Reply]):
-    """A message that is answered with a value of one type: `class Withdraw(msgspec.Struct, Request[Balance])`.
+    """A message with a typed reply: `class Withdraw(msgspec.Struct, Request[Balance])`.
 
-    The type of the reply need not be named again: `@service.on(Withdraw)` knows it, and so do type checkers where it is
-    asked: `await account.ask("ann", Withdraw(3))` is a Balance. Its handler must reply."""
+    The type of the reply is declared here only: `@service.on(Withdraw)` uses it, and for type checkers
+    `await account.ask("ann", Withdraw(3))` is a Balance. The handler must reply."""
 
     __slots__ = ()
 
 
 class ReplyOfAnotherType:
-    """What type checkers show where the reply to a Request is taken for something else."""
+    """The type that type checkers report if the reply to a Request is used as another type."""
 
 
 def reply_of(message_type: Any) -> Any:
-    """What a Request is answered with; Any: it is none."""
+    """The type of the reply to a Request; Any for other messages."""
     for cls in getattr(message_type, "__mro__", ()):
         for base in vars(cls).get("__orig_bases__", ()):
             if get_origin(base) is Request:
@@ -169,16 +169,16 @@ def message_definition(
     called = name or getattr(message_type, "__name__", None)
     if not called or not called.isascii() or not called.isprintable():
         raise DefinitionError(
-            f"{label}: what are messages of type {message_type!r} called? Give them a name: on(..., name='...')"
+            f"{label}: messages of type {message_type!r} have no name; give them one: on(..., name='...')"
         )
     reply = _agreed_reply(label, message_type, reply)
     if bytes in (message_type, reply):
-        raise DefinitionError(f"{label}: a message and its reply are JSON, so neither is of type bytes")
+        raise DefinitionError(f"{label}: a message and its reply are JSON, so neither can be of type bytes")
     return MessageDefinition(name=called, codec=codec_for(message_type), reply=codec_for(reply), handler=handler)
 
 
 def _agreed_reply(label: str, message_type: Any, reply: Any) -> Any:
-    """What the message says of its reply, and what reply= says."""
+    """The type of the reply, from reply= or from the message's base class Request."""
     declared = reply_of(message_type)
     if declared is Any or reply is Any or reply == declared:
         return reply if declared is Any else declared
@@ -189,7 +189,7 @@ def _agreed_reply(label: str, message_type: Any, reply: Any) -> Any:
 
 
 def the_one_for(service: str, messages: Mapping[str, MessageDefinition], message: Any) -> MessageDefinition:
-    """The definition of a message by its type. UnknownMessageError: the service takes none such."""
+    """The definition of a message by its type. Raises UnknownMessageError if the service does not handle it."""
     kind = type(message)
     for definition in messages.values():
         if definition.codec.type is kind:

@@ -1,4 +1,4 @@
-"""How the values of one version of a state become those of the next."""
+"""Migrations: functions from the values of one version of a state to those of the next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK: Final = "__tidegate_migration__"
 
 
 def migration(state: str, *, from_version: int) -> Callable[[F], F]:
-    """In a ProcessFunction: how values of this version of a state become those of the next.
+    """Declares a migration in a ProcessFunction, from this version of a state to the next.
 
     @staticmethod
     @migration("pair", from_version=1)
@@ -33,7 +33,7 @@ def migration(state: str, *, from_version: int) -> Callable[[F], F]:
 
 
 def declared_migrations(cls: type) -> Iterator[tuple[str, int, Callable[[Any], Any]]]:
-    """Those that a class says, or inherits; what it says itself wins."""
+    """The migrations that a class declares or inherits; its own take precedence."""
     names = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
     for value in names.values():
         function = value.__func__ if isinstance(value, staticmethod) else value
@@ -51,7 +51,7 @@ class Migration:
     from_version: int
     function: Callable[[Any], Any]
     old_type: Any
-    """As the function's parameter is annotated; Any: what JSON has."""
+    """The type of the function's parameter; Any: plain JSON values."""
 
     def codec(self, kind: str) -> Codec[Any]:
         return codec_for(list[self.old_type] if kind == "operator" else self.old_type)  # type: ignore[name-defined]
@@ -60,7 +60,7 @@ class Migration:
 def read_migration(
     state: str, from_version: int, function: Callable[[Any], Any], names: Mapping[str, Any]
 ) -> Migration:
-    """What a function that is given as a migration says."""
+    """Read the declaration of a migration function."""
     label = getattr(function, "__qualname__", repr(function))
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
         raise DefinitionError(f"{label}: a migration is a plain function from an old value to a new one, not async")

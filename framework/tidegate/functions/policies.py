@@ -1,4 +1,4 @@
-"""What happens to a record whose handler fails, or that cannot be read: chosen per service."""
+"""Error policies: what a service does with a record whose handler fails, or that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ErrorPolicy:
 
 @dataclass(frozen=True)
 class Stop(ErrorPolicy):
-    """The worker stops with the error. Nothing of the record is committed; it is read again at the next start."""
+    """The worker stops with the error. The record has no committed effects, and is read again at the next start."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DeadLetter(ErrorPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class Retry(ErrorPolicy):
-    """The handler is run again after a while. Its key waits; other keys go on."""
+    """The handler runs again after a delay. Its key waits, and other keys proceed."""
 
     times: int
     backoff_ms: int
@@ -41,7 +41,7 @@ class Retry(ErrorPolicy):
     then: ErrorPolicy
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait before the given repetition, the first being 1."""
+        """Seconds to wait before the given retry; the first is 1."""
         try:
             return min(self.backoff_ms * self.factor ** (attempt - 1), self.most_ms) / 1000
         except OverflowError:
@@ -61,7 +61,8 @@ def retry(
     most: Duration = 30.0,
     then: ErrorPolicy = STOP,
 ) -> Retry:
-    """Try up to `times` more, waiting `backoff`, then `factor` times as long, at `most` so long; `then` give up so."""
+    """Retry up to `times` times. The delay is `backoff` before the first retry, and is multiplied by `factor` before
+    each further one, up to `most`. If all retries fail, the policy `then` applies."""
     backoff_ms, most_ms = to_duration(backoff), to_duration(most)
     if times < 1 or factor < 1 or min(backoff_ms, most_ms) < 0 or not isinstance(then, Stop | Skip | DeadLetter):
         raise DefinitionError(

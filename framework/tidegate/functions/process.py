@@ -1,4 +1,4 @@
-"""The class form of a service: the same as a decorated function, with more room."""
+"""The class form of a service: handlers and hooks as methods, and states as attributes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Out = TypeVar("Out", covariant=True)
 
 
 class _Done:
-    """What `await super().open(task)` awaits: there is nothing to wait for."""
+    """The awaitable that `super().open(task)` returns. It completes immediately."""
 
     def __await__(self) -> Iterator[None]:
         return iter(())
@@ -41,7 +41,7 @@ class ProcessFunction(Generic[In, Out]):
     `open` prepared, so keep what belongs to a key in its state, and what is shared (a client, a model) on `self` in
     `open`."""
 
-    # Each of these may be a `def` or an `async def`, so all that the types say is Any.
+    # Each of these may be a `def` or an `async def`, so they return Any.
     def open(self, task: TaskInfo, /) -> Any:
         """Before the first record of a task."""
         return _DONE
@@ -59,10 +59,10 @@ class ProcessFunction(Generic[In, Out]):
     if not TYPE_CHECKING:  # a type checker that saw these would let any name pass
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """A state that is replaced by a value would be lost for all keys of the task, without a word."""
+            """Replacing a state by a value would silently lose it for all keys of the task."""
             if isinstance(self.__dict__.get(name), State):
                 raise UsageError(
-                    f"{type(self).__name__}.{name} is a state: change what it holds, such as self.{name}.value = ..."
+                    f"{type(self).__name__}.{name} is a state: change its content, such as self.{name}.value = ..."
                 )
             super().__setattr__(name, value)
 

@@ -1,4 +1,4 @@
-"""A service as users hold it: what the decorator returns. It collects declarations, and talks to actors."""
+"""The object that the decorator of a service returns: it collects declarations and sends messages to the actors."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Service(ServiceReference[K], Generic[K]):
     Calling it calls the handler itself, for plain unit tests."""
 
     messenger: Messenger | None = None
-    """Carries messages to it; the app that it is registered with gives it one."""
+    """Carries messages to the service. Set when the service is registered with an app."""
 
     def __init__(self, definition: ServiceDefinition, original: Any, names: Mapping[str, Any]) -> None:
-        """`names`: what the annotations of its handlers may name besides what is global."""
+        """`names`: the local names that the annotations of its handlers may use."""
         self._definition, self._planned = definition, False
         self._original, self._names = original, names
         self.__doc__ = original.__doc__
@@ -68,17 +68,17 @@ class Service(ServiceReference[K], Generic[K]):
         return self._definition
 
     def complete(self) -> ServiceDefinition:
-        """The definition to plan with. Whatever is declared from now on would be missing there, so it is refused."""
+        """The definition to plan with. Later declarations would be missing there, so they are refused."""
         self._planned = True
         return self._definition
 
     @property
     def original(self) -> Any:
-        """The function, or the class, that it was made of."""
+        """The decorated function or class."""
         return self._original
 
     def on_timer(self, name: str | None = None) -> TimerDecorator[K]:
-        """Handle the timer of this name; without a name, all that have no handler of their own."""
+        """Handle the timer of this name; without a name, all timers that have no handler of their own."""
         if callable(name):
             raise DefinitionError(f"write @{self.name}.on_timer() or @{self.name}.on_timer('name'), with the brackets")
 
@@ -109,8 +109,8 @@ class Service(ServiceReference[K], Generic[K]):
     def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:
         """Handle messages of this type: those of `tell`, `ask` and `ctx.tell`.
 
-        name: what they are called on the wire, else as their type. reply: the type of what the handler gives to
-        `ctx.reply`; whoever asks gets a value of it."""
+        name: the name of the type on the wire, by default that of the class. reply: the type of the value that the
+        handler passes to `ctx.reply`, and that `ask` returns."""
 
         def register(handler: Handler) -> Handler:
             if self.definition.prototype is not None:
@@ -142,7 +142,7 @@ class Service(ServiceReference[K], Generic[K]):
 
     @property
     def messages(self) -> Mapping[str, MessageDefinition]:
-        """The types of message that it takes, by name."""
+        """The types of message that the service handles, by name."""
         return self.definition.messages
 
     async def tell(
@@ -154,10 +154,9 @@ class Service(ServiceReference[K], Generic[K]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> Posted:
-        """Put a message into the mailbox of the actor `key`. Returns where it lies, when it is durable.
+        """Put a message into the mailbox of the actor `key`. Returns its position once it is durable.
 
-        idempotency_key: the message is handled once, however often it is told under the same one. Within a handler,
-        use `ctx.tell`."""
+        idempotency_key: messages with the same one are handled once. In a handler, use `ctx.tell`."""
         carrier = self._carrier("tell")
         return await carrier.tell(Outgoing(self.name, key, message, idempotency_key, timestamp, headers))
 
@@ -173,7 +172,7 @@ class Service(ServiceReference[K], Generic[K]):
         headers: Headers = (),
     ) -> R: ...
 
-    @overload  # where mypy is told that the reply is of another type, and so does not take the first
+    @overload  # where the expected type is not the reply's, so that mypy rejects the first overload
     async def ask(  # type: ignore[overload-cannot-match]
         self,
         key: K,
@@ -207,10 +206,10 @@ class Service(ServiceReference[K], Generic[K]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> Any:
-        """Tell the actor `key` something, and wait for its reply: what its handler gave to `ctx.reply`, or None. It
-        comes when everything that the handler did is committed. The reply to a `Request[R]` is an R.
+        """Send a message to the actor `key`, and wait for the reply: the value that its handler passed to `ctx.reply`,
+        or None. It arrives once the handler's effects are committed. The reply to a `Request[R]` is an R.
 
-        idempotency_key: asked again under the same one, the message is not handled again, and the reply is the same.
+        idempotency_key: a repeated message with the same one is not handled again, and has the same reply.
         Raises RejectedError, MessageFailedError, IdempotencyError, and AskTimeoutError after `timeout`."""
         carrier, outgoing = self._carrier("ask"), Outgoing(self.name, key, message, idempotency_key, timestamp, headers)
         return (await carrier.ask(outgoing, timeout=timeout)).value
@@ -218,18 +217,21 @@ class Service(ServiceReference[K], Generic[K]):
     def _carrier(self, verb: str) -> Messenger:
         refuse_in_handlers(verb, self.name)
         if self.messenger is None:
-            raise UsageError(f"service {self.name!r} belongs to no app, so nobody can {verb} it anything")
+            raise UsageError(
+                f"service {self.name!r} is not registered with an app, so {verb} has no mailbox to send to; declare it "
+                f"with @app.process or app.actor"
+            )
         return self.messenger
 
     # -- hooks -------------------------------------------------------------------------------------------------------
     def migrate(self, state: str, *, from_version: int) -> Callable[[Handler], Handler]:
-        """Say how values of this version of a state become those of the next. A class has `@migration` for it.
+        """Declare how values of this version of a state become those of the next. A class uses `@migration`.
 
             @matchmaker.migrate("pair", from_version=1)
             def with_a_time(old: PairV1) -> Pair: ...
 
-        The parameter's annotation says what the old values are; without one they are what JSON has. None removes a
-        value. It runs once for each stored value, when a task is opened."""
+        The parameter's annotation is the type of the old values; without one they are plain JSON values. If the
+        function returns None, the value is removed. It runs once for each stored value, when a task opens."""
 
         def register(function: Handler) -> Handler:
             declared = self.definition.states.get(state)
@@ -237,8 +239,8 @@ class Service(ServiceReference[K], Generic[K]):
                 raise DefinitionError(f"service {self.name!r} has no state {state!r}, so none can be migrated")
             if not 1 <= from_version < declared.version:
                 raise DefinitionError(
-                    f"service {self.name!r}: state {state!r} is of version {declared.version}, so nothing leads there "
-                    f"from version {from_version}; declare it with Version({from_version + 1})"
+                    f"service {self.name!r}: state {state!r} has version {declared.version}, so a migration from "
+                    f"version {from_version} does not apply; declare the state with Version({from_version + 1})"
                 )
             migrations = self.definition.migrations
             if (state, from_version) in migrations:
@@ -265,8 +267,8 @@ class Service(ServiceReference[K], Generic[K]):
     def _declare(self, verb: str, **changes: Any) -> None:
         if self._planned:
             raise DefinitionError(
-                f"@{self.name}.{verb} comes too late: the app is already planned, or runs. Declare all handlers and "
-                f"hooks of service {self.name!r} where it is made, before the app starts"
+                f"@{self.name}.{verb} comes too late: the app has been planned or started. Declare all handlers and "
+                f"hooks of service {self.name!r} at module level, before the app starts"
             )
         self._definition = replace(self._definition, **changes)
 
@@ -275,7 +277,7 @@ class Service(ServiceReference[K], Generic[K]):
             raise DefinitionError(f"{self.name} is a class: give it a method {method!r} instead")
 
     def _states_with(self, signature: HandlerSignature) -> dict[str, StateDeclaration]:
-        """The first declaration of a state counts; later ones may leave its options out, but not contradict it."""
+        """The first declaration of a state counts. Later ones may omit its options, but not contradict them."""
         states = dict(self.definition.states)
         for declaration in signature.states:
             known = states.get(declaration.name)
@@ -284,6 +286,7 @@ class Service(ServiceReference[K], Generic[K]):
                 known = states[declaration.name] = declaration
             if not known.agrees_with(declaration):
                 raise DefinitionError(
-                    f"service {self.name!r}: state {declaration.name!r} is declared in two different ways"
+                    f"service {self.name!r}: state {declaration.name!r} is declared in two different ways; use the "
+                    f"same kind, types and options in all its handlers"
                 )
         return states

@@ -1,4 +1,4 @@
-"""What the shuffle before an input does with its values: it may drop, replace and combine them before it sends them."""
+"""The steps of a shuffle before an input: it may filter, project and combine values before it sends them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class ShuffleSteps:
     it. Steps are not repeated, for they would fail again: `retry(...)` goes at once to what it does then."""
 
     filter: Callable[[Any], bool] | None = None
-    """Whether a value is sent. One that is not still counts for time: the watermark goes on."""
+    """Whether a value is sent. A dropped value still advances the watermark."""
     project: Callable[[Any], Any] | None = None
-    """From a value to what is sent in its place. The input's key is that of the value before."""
+    """From a value to the value that is sent instead. The input's key is taken from the original value."""
     combine: Callable[[Any, Any], Any] | None = None
     """From two values of one key, the earlier one first, to the value that stands for both. The values of a key are
     combined until the commit, which sends one record for it, with the latest of their times and without their headers.
     It may change and return the first value unless it fails: then that must be as it was before."""
     codec: Codec[Any] | None = None
-    """Of what `project` returns; None: as the topic's."""
+    """The codec of the values that `project` returns; None: the topic's."""
 
     def __post_init__(self) -> None:
         if self.filter is None and self.project is None and self.combine is None:
@@ -37,11 +37,11 @@ class ShuffleSteps:
             raise DefinitionError("codec= of ShuffleSteps is that of what project= returns: give both, or neither")
 
     def codec_of(self, read: Codec[Any]) -> Codec[Any]:
-        """Of what is sent, if values of this codec are read."""
+        """The codec of the sent values, for an input with this codec."""
         return read if self.codec is None else self.codec
 
     def apply(self, value: Any, read: Codec[Any]) -> tuple[bool, Any]:
-        """Filter and project: whether a value is sent, and as what."""
+        """Filter and project: whether a value is sent, and the value to send."""
         if self.filter is not None and not self.filter(value):
             return False, None
         if self.project is None:

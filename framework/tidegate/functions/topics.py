@@ -1,4 +1,4 @@
-"""What an app says about a topic."""
+"""The definition of a topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TopicHeaders = Headers | Mapping[str, bytes]
 """Headers as users give them."""
 
 KeyTypeSource = Literal["declared", "field", "default"]
-"""Where a topic's key type is from: key_type=, the field that key= names, or neither, and then keys are text."""
+"""The source of a topic's key type: key_type=, the field in key=, or neither, in which case keys are text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class TopicDefinition:
     codec: Codec[Any]
     partitions: int
     key: Callable[[Any], Any] | None = None
-    """How senders key a value."""
+    """Returns the key of a value that is sent without one."""
     key_type: Any = str
     key_type_from: KeyTypeSource = "default"
     time: TimeSource = field(default_factory=EventTime)
@@ -37,11 +37,12 @@ class TopicDefinition:
     retention_bytes: int | None = None
     compact: bool = False
     internal: bool = False
-    """Made by Tidegate for itself: keys are placed by key group, so that a rescale moves ranges."""
+    """Created by Tidegate for internal use. Keys are partitioned by key group, so that a rescale moves ranges."""
     carried: bool = False
-    """Holds what was on its way to a service at the cut from which this run began: read first, written by nobody."""
+    """Holds the records in flight to a service in the savepoint from which this run started: read first, and not
+    written in this run."""
     mailbox: bool = False
-    """Holds a service's messages: from the app's own tasks, and from whoever tells and asks. It carries no time."""
+    """Holds the messages to a service, from tasks and from clients. It carries no event time."""
 
     def __str__(self) -> str:
         return self.name
@@ -61,11 +62,11 @@ class TopicDefinition:
     # -- values ------------------------------------------------------------------------------------------------------
     @property
     def takes_tombstones(self) -> bool:
-        """Whether None may be written, as a record without a value."""
+        """Whether None may be written, as a tombstone."""
         return self.compact or allows_none(self.codec.type)
 
     def encode(self, value: Any) -> bytes | None:
-        """A value as it is written; None as a tombstone. Raises EncodeError, of which TombstoneError is one."""
+        """Encode a value; None is a tombstone. Raises EncodeError or its subclass TombstoneError."""
         if value is not None:
             return self.codec.encode(value)
         if not self.takes_tombstones:
@@ -73,18 +74,18 @@ class TopicDefinition:
         return None
 
     def decode(self, raw: bytes | None) -> Any:
-        """A value as it was written; of a tombstone None. Raises DecodeError."""
+        """Decode a value; that of a tombstone is None. Raises DecodeError."""
         return None if raw is None else self.codec.decode(raw)
 
     # -- keys --------------------------------------------------------------------------------------------------------
     def key_of(self, value: Any) -> bytes | None:
-        """The key that the topic's own function gives a value; None: it has no function."""
+        """The key of a value by the topic's key function; None without one."""
         if self.key is None:
             return None
         if value is None:
             raise EncodeError(
-                f"a tombstone has no value from which {self.name!r} could take its key: say which key is deleted, with "
-                f"key=... or by ctx.delete(key, to=...)"
+                f"a tombstone has no value from which {self.name!r} could take its key: pass the key to delete, with "
+                f"key=... or ctx.delete(key, to=...)"
             )
         return encode_key(self.key(value))
 
@@ -95,7 +96,7 @@ class TopicDefinition:
 
     @property
     def placement(self) -> Callable[[bytes], int]:
-        """`partition_for`, with everything that is fixed looked up beforehand: it is asked for every emitted record."""
+        """`partition_for` with all constants bound: it is called for every emitted record."""
         count = self.partitions
         if self.internal:
             places = [task_of_group(group, count) for group in range(KEY_GROUPS)]

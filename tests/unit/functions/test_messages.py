@@ -99,7 +99,7 @@ def test_an_at_least_once_service_takes_no_messages() -> None:
     @app.process(words, guarantee="at_least_once")
     async def eager(ctx: Context, word: str) -> None: ...
 
-    with pytest.raises(DefinitionError, match="replies would leave before they are committed"):
+    with pytest.raises(DefinitionError, match="replies would be sent before they are committed"):
         eager.on(Ping)(takes_ping)
 
 
