@@ -1,4 +1,4 @@
-"""What to write instead of an option or an attribute that an App does not have."""
+"""Errors for options and attributes that an App does not have, with what to write instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_FAUST: Final = frozenset(
 
 
 def refuse_unknown_options(init: Callable[P, None]) -> Callable[P, None]:
-    """Of `App(...)`, with the one that was meant. Type checkers see the parameters as they are."""
+    """Refuse unknown options of `App(...)`, and name the most similar one. Type checkers see the typed parameters."""
     known = inspect.signature(init).parameters
 
     @functools.wraps(init)

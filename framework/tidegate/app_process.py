@@ -1,4 +1,4 @@
-"""An app in this process: started, waited for and stopped, with Faust beside its services if it uses Faust.
+"""Starts, awaits and stops an app in this process, together with its Faust app if it uses Faust.
 
 What this needs is imported when it is used: to declare an app costs neither the engine nor Faust."""
 
@@ -32,7 +32,7 @@ TaskFun = TypeVar("TaskFun", bound=Callable[..., Awaitable[Any]])
 
 
 class AppProcess(abc.ABC):
-    """What App is at run time."""
+    """The part of an App that runs its services."""
 
     def __init__(self, faust_options: Mapping[str, Any]) -> None:
         self._host: Host | None = None
@@ -49,16 +49,16 @@ class AppProcess(abc.ABC):
     @property
     @abc.abstractmethod
     def id(self) -> str:
-        """Its name: of its data, its consumer group, its internal topics."""
+        """The name of the app, of its data and its consumer group, and the prefix of its internal topics."""
 
     @property
     @abc.abstractmethod
     def topics(self) -> Mapping[str, Topic[Any]]:
-        """The topics that it declares, by name."""
+        """The declared topics, by name."""
 
     @abc.abstractmethod
     def define(self) -> AppDefinition:
-        """What is declared so far, as a worker takes it."""
+        """The declarations so far, for a worker."""
 
     # -- running -----------------------------------------------------------------------------------------------------
     @property
@@ -75,8 +75,7 @@ class AppProcess(abc.ABC):
         self._host = host
 
     async def start(self) -> None:
-        """Run the services in this process, and beside them what `app.faust` holds. Returns when the tasks are
-        open."""
+        """Run the services and `app.faust` in this process. Returns when the tasks are open."""
         if self._faust is not None:
             await self._faust.start()
             return
@@ -86,14 +85,14 @@ class AppProcess(abc.ABC):
         await self._runner.start()
 
     async def wait(self) -> None:
-        """Until a bounded run is at its end, or something has failed: `failure` says what."""
+        """Wait until a bounded run ends or the app fails; see `failure`."""
         if self._runner is not None:
             await self._runner.wait()
         elif self._faust is not None:
             await self._faust.wait_first(self.host.finished.wait())
 
     async def stop(self) -> None:
-        """Let handlers end, commit what is finished, close the tasks and the log."""
+        """Wait for handlers, commit the finished ones, close the tasks and the log."""
         if self._runner is not None:
             await self._runner.stop()
         elif self._faust is not None and self._faust.started:
@@ -101,14 +100,14 @@ class AppProcess(abc.ABC):
 
     @property
     def failure(self) -> BaseException | None:
-        """The exception that the app has failed with: of a service, or of an agent."""
+        """The exception of the service or agent that failed, or None."""
         if self._runner is not None:
             return self._runner.failure
         return None if self._faust is None else self._faust.crash_reason
 
     def connected(self) -> AbstractAsyncContextManager[None]:
-        """Talk to this app's services from a process that does not run them: `async with app.connected(): await
-        service.ask(...)`. Without it, each call connects anew. In a worker it changes nothing."""
+        """Send to this app's services from a process that does not run them: `async with app.connected(): await
+        service.ask(...)`. Without it, each call opens a connection. In a worker it has no effect."""
         return self._messenger.connected()
 
     @functools.cached_property
@@ -126,7 +125,7 @@ class AppProcess(abc.ABC):
     # -- Faust -------------------------------------------------------------------------------------------------------
     @property
     def faust(self) -> HostedApp:
-        """The Faust app beside the services, in the same worker: made, and Faust imported, when it is first used."""
+        """The Faust app, which runs in the same worker as the services. Its first use creates it and imports Faust."""
         return self._faust or self._make_faust()
 
     def _make_faust(self) -> HostedApp:
@@ -161,14 +160,14 @@ class AppProcess(abc.ABC):
     def timer(
         self, interval: Duration, *, on_leader: bool = False, name: str | None = None
     ) -> Callable[[TaskFun], TaskFun]:
-        """Call an async function again and again, by Faust. on_leader: in one worker of all."""
+        """Call an async function at an interval, by Faust. on_leader: in one worker only."""
         made: Callable[[TaskFun], TaskFun] = self.faust.timer(interval, on_leader=on_leader, name=name)
         return made
 
     def crontab(
         self, cron_format: str, *, timezone: tzinfo | None = None, on_leader: bool = False
     ) -> Callable[[TaskFun], TaskFun]:
-        """Call an async function at the times that a cron format names, by Faust."""
+        """Call an async function at the times of a cron expression, by Faust."""
         made: Callable[[TaskFun], TaskFun] = self.faust.crontab(cron_format, timezone=timezone, on_leader=on_leader)
         return made
 
@@ -179,7 +178,7 @@ class AppProcess(abc.ABC):
     def task(self, /, *, on_leader: bool = False) -> Callable[[TaskFun], TaskFun]: ...
 
     def task(self, fun: Any = None, /, *, on_leader: bool = False) -> Any:
-        """Call an async function once when the worker has started, by Faust."""
+        """Call an async function once after the worker has started, by Faust."""
         return self.faust.task(fun, on_leader=on_leader)
 
     def command(self, *options: Any) -> Callable[[Callable[..., Awaitable[Any]]], type[AppCommand]]:

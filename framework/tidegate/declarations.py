@@ -1,4 +1,4 @@
-"""The topics of a service, as `app.process` and `app.actor` take them: what it reads, by which key, where it emits."""
+"""The topics of a service, as `app.process` and `app.actor` accept them: its inputs, their keys, its outputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KeyOf = KeyBy[T] | Mapping[Topic[Any], KeyBy[Any]]
 
 
 class TopicOptions(TypedDict, total=False):
-    """What `app.topic` takes besides the type of its values and how they are keyed."""
+    """The parameters of `app.topic` besides value_type= and key=."""
 
     key_type: Any
     partitions: int | None
@@ -105,7 +105,7 @@ def outputs_of(label: str, to: Outputs) -> dict[str, TopicDefinition]:
 
 
 def key_functions(inputs: Inputs, key_by: KeyOf[Any] | None) -> tuple[KeyFunction, ...]:
-    """For each input: from a value to its key; None: as the records are keyed."""
+    """For each input a function from a value to its key; None: the key of the record."""
     if key_by is None:
         return (None,) * len(inputs)
     if isinstance(key_by, Mapping):

@@ -309,8 +309,8 @@ def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
         app.process(topic, topic)(nothing)
 
 
-def test_the_brackets_of_process_are_not_forgotten() -> None:
-    with pytest.raises(DefinitionError, match="brackets"):
+def test_process_without_its_parentheses_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="parentheses"):
         App("app").process(nothing)  # type: ignore[call-overload]
 
 

@@ -77,7 +77,7 @@ class _PendingRecord:
 
 
 class _Sender:
-    """Appends messages, those that wait together in one batch. An append runs to completion even if its callers were
+    """Appends messages, and batches concurrent ones. An append runs to completion even if its callers were
     cancelled: an interrupted request would make the connection useless for the messages behind it."""
 
     def __init__(self, access: LogAccess) -> None:
@@ -114,7 +114,7 @@ class _Sender:
                 raise
 
     def _take(self) -> list[_PendingRecord]:
-        """The next batch: the first message, and those that follow it for the same mailbox."""
+        """The next batch: the first message, and the following messages to the same mailbox."""
         taken = [self._waiting.popleft()]
         topic, size = taken[0].target.topic, taken[0].size
         while self._waiting and self._waiting[0].target.topic == topic and len(taken) < _BATCH_RECORDS:

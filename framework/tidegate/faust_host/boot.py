@@ -1,4 +1,4 @@
-"""How an app starts: which services of the supervised tree run, and ours among them."""
+"""Starts an app under Faust: selects the services of Faust's supervised tree, and adds the engine."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class Boot(BootStrategy):
             )
         self.enable_kafka = on_kafka(settings) and bool(wanted or self.app.leads)
         if self.enable_kafka:
-            self.app.in_worker = True  # as Faust's own worker says: exactly-once agents go by it
+            self.app.in_worker = True  # as Faust's own worker sets it: exactly-once agents depend on it
             logger.info("Faust beside it, as group %s: %s", self.app.conf.id, ", ".join(wanted) or "tasks of a leader")
         return [self.app.engine_service, *super().server()]
 
     def client_only(self) -> Iterable[Any]:
-        """Asking agents, from outside of a worker."""
+        """Start what is needed to ask agents from outside of a worker."""
         self._require_kafka()
         return super().client_only()
 

@@ -16,7 +16,7 @@ _prepare_app = base.prepare_app
 
 
 def find_hosted_apps() -> None:
-    """From now on."""
+    """Install the hook into Faust's command line."""
     base.prepare_app = _prepare_hosted
 
 

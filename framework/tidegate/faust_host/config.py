@@ -1,4 +1,4 @@
-"""From our settings to Faust's: the same brokers, the same login, the same kind of topics.
+"""Translates our settings to Faust's: the same brokers, login and kind of topics.
 
 Whatever is said to Faust itself holds: `App(..., faust={"broker_session_timeout": 30})`, a configuration object, or
 one of Faust's own environment variables. Only the brokers are always ours.
@@ -25,13 +25,13 @@ FAUST_DEFAULTS: Final[Mapping[str, Any]] = {
     "agent_supervisor": "tidegate.faust_host.supervision.StopOnFailure",
     "Worker": "tidegate.faust_host.worker.Worker",
 }
-"""Options of Faust's that have another default here."""
+"""Faust's options with another default here."""
 FAUST_OPTIONS: Final = (frozenset(FaustSettings.SETTINGS) | {"monitor", "config_source", "loop", "beacon"}) - {"id"}
-"""What `App(..., faust={...})` may name."""
+"""The options that `App(..., faust={...})` accepts."""
 
 
 def check_options(app: str, options: Iterable[str]) -> None:
-    """Faust ignores what it does not know, so that a misspelt option would silently do nothing."""
+    """Refuse unknown options, which Faust would silently ignore."""
     for name in options:
         if name == "broker":
             raise DefinitionError(f"the broker of Faust's clients is Tidegate's: App({app!r}, broker=...)")
@@ -42,7 +42,7 @@ def check_options(app: str, options: Iterable[str]) -> None:
 
 
 def connect_faust(conf: Any, settings: Settings, given: Container[str]) -> None:
-    """Set what Faust's clients are made from. `given`: options that are not ours to set."""
+    """Set the options of Faust's clients. `given`: options that the user has set, which are kept."""
     _set(conf, "broker", urllist(settings.broker))
     _set_unless(given, conf, {"datadir": data_directory(conf.name, settings)})
     if on_kafka(settings):
@@ -50,7 +50,7 @@ def connect_faust(conf: Any, settings: Settings, given: Container[str]) -> None:
 
 
 def keep_tables(conf: Any, directory: Path, given: Container[str]) -> None:
-    """Make the directories of Faust's tables, below what this worker keeps on disk."""
+    """Create the directories of Faust's tables, below the worker's data directory."""
     _set_unless(given, conf, {"datadir": directory / "faust"})
     for path in (conf.datadir, conf.appdir, conf.tabledir):
         path.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _clients(settings: Settings) -> Mapping[str, Any]:
 
 
 def _topics(settings: Settings) -> Mapping[str, Any]:
-    """Of changelogs and agents' own topics, which Faust creates: as many partitions as the topics that they go with."""
+    """For changelogs and agents' own topics, which Faust creates: the same number of partitions as their input topics."""
     return {
         "topic_partitions": settings.partitions,
         "topic_replication_factor": settings.kafka_replication,
@@ -107,5 +107,5 @@ def _in_environment(conf: Any, name: str) -> bool:
 
 
 def _set(conf: Any, name: str, value: Any) -> None:
-    """Without Faust's warning about settings that were read before: declaring a topic reads some of them."""
+    """Suppress Faust's warning about settings that were read before: declaring a topic reads some of them."""
     conf.SETTINGS[name].on_set(conf, value)

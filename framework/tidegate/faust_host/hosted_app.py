@@ -1,4 +1,4 @@
-"""The Faust app of a Tidegate app: where Faust lets us in, and what is changed for its agents, tables and timers."""
+"""The Faust app of a Tidegate app: the hooks into Faust, and the changes for its agents, tables and timers."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class HostedApp(faust.App):
         self._hosting = hosting
         self._shared: dict[str, SharedTopic] = {}
         self.leads = False
-        """Whether there are tasks that one worker does for all: @app.timer(..., on_leader=True)."""
+        """Whether there are tasks that run in one worker only: @app.timer(..., on_leader=True)."""
         self.given_to_faust = set(options)
-        """Options that were said to Faust itself, and so hold whatever our settings say."""
+        """Options that were given to Faust itself, which override our settings."""
         find_hosted_apps()
         super().__init__(hosting.id, **{**FAUST_DEFAULTS, **options})
 
@@ -70,7 +70,7 @@ class HostedApp(faust.App):
         return EngineService(self, loop=self.loop, beacon=self.beacon)
 
     def connect_faust(self) -> Settings:
-        """Let Faust's clients go where ours go."""
+        """Connect Faust's clients to our broker."""
         settings = self._hosting.define().resolve(self.host.flags).settings
         connect_faust(self.conf, settings, self.given_to_faust)
         self.transport.url = self.conf.broker_consumer  # an agent's declaration has made it
@@ -98,7 +98,7 @@ class HostedApp(faust.App):
                 await access.create_topics()
 
     async def on_first_start(self) -> None:
-        """Faust would make directories here; they are made when it is known where this worker keeps its things."""
+        """Faust would create directories here; they are created once the worker's data directory is known."""
 
     async def on_shutdown(self) -> None:
         await super().on_shutdown()
@@ -107,22 +107,22 @@ class HostedApp(faust.App):
 
     # -- topics ------------------------------------------------------------------------------------------------------
     def topic(self, *topics: Any, **options: Any) -> Any:
-        """A topic as Faust knows it. A name that the app declares, or the topic itself, gives one that reads and writes
-        as services do; any other is Faust's alone."""
+        """A topic for Faust. For a declared topic, or its name, it uses the codecs of services; any other topic belongs
+        to Faust only."""
         names = tuple(topic.name if isinstance(topic, Topic) else topic for topic in topics)
         declared = self._hosting.topics.get(names[0]) if len(names) == 1 else None
         if declared is None:
             return super().topic(*names, **options)
-        # Faust makes topics for itself, some of them while it runs: by name, with options of its own.
+        # Faust creates internal topics, some of them at run time, by name and with options of its own.
         if options and names == topics and not (options.get("internal") or self.host.running):
             raise DefinitionError(
-                f"topic {names[0]!r} is declared by app.topic(...), so it takes no options of Faust's: "
+                f"topic {names[0]!r} is declared by app.topic(...), so it accepts no Faust options: "
                 f"{', '.join(options)}"
             )
         return self.shared(declared.definition)
 
     def shared(self, definition: TopicDefinition) -> SharedTopic:
-        """A declared topic, as Faust knows it."""
+        """A declared topic, for Faust."""
         known = self._shared.get(definition.name)
         if known is None:
             known = self._shared[definition.name] = SharedTopic(self, definition=definition)
@@ -161,13 +161,13 @@ class HostedApp(faust.App):
         return await super().send(self._as_fausts(channel), *arguments, **options)
 
     def require_broker(self, what: str) -> None:
-        """Before Faust's producer is used."""
+        """Raise UsageError without a Kafka broker, which Faust's producer needs."""
         if not on_kafka(self.host.settings if self.host.running else self.connect_faust()):
             raise UsageError(f"{what}: only Faust can do this, on a Kafka broker")
 
     # -- agents, and what a leader does ------------------------------------------------------------------------------
     async def _consumer_wait_empty(self, consumer: Any, logger: Any) -> None:
-        """For agents that are busy. One that does not end in time handles its event again after the next start."""
+        """Wait for busy agents. An agent that does not finish in time handles its event again after the next start."""
         waiting = asyncio.ensure_future(super()._consumer_wait_empty(consumer, logger))
         seconds = self.host.settings.drain_seconds if self.should_stop and self.host.running else None
         done, _ = await asyncio.wait({waiting}, timeout=seconds)

@@ -1,4 +1,4 @@
-"""Where the answers to `agent.ask` arrive."""
+"""The consumer of replies to `agent.ask`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ("ReplyConsumer",)
 
 class ReplyConsumer(FaustReplyConsumer):
     def _reply_topic(self, topic: str) -> Any:
-        """As Faust makes it, but nothing is acknowledged: nobody goes on behind an answer later. Faust subscribes to
-        it twice and reads it once; when it stops, it would wait for the other reader for ever."""
+        """Faust's reply topic, without acknowledgements: no reader resumes after a reply. Faust subscribes to it twice
+        and reads it once; with acknowledgements it would wait for the other reader for ever when it stops."""
         conf = self.app.conf
         return self.app.topic(
             topic,

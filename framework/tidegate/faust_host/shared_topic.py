@@ -1,4 +1,4 @@
-"""A topic that services and agents share, as Faust knows it: one name, one type, one way to write keys and values."""
+"""A topic that services and agents share: one name, one type, and the same codecs for keys and values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TopicSchema(faust.Schema[Any, Any]):
 
 
 class SharedTopic(FaustTopic):
-    """A topic of an app, as Faust knows it: agents read and write it as services do."""
+    """A topic of an app, for Faust: agents read and write it with the codecs of services."""
 
     app: HostedApp
 
@@ -71,7 +71,7 @@ class SharedTopic(FaustTopic):
         super().__init__(app, **{**given, "schema": TopicSchema(definition)})
 
     async def send(self, *, timestamp: Any = None, **options: Any) -> Any:
-        """Faust's own send: what is returned can be awaited until the record is there."""
+        """Faust's own send: the result can be awaited until the record is acknowledged."""
         refuse_in_handlers("send", self.definition.name)
         self.app.require_broker(f"sending to app.faust.topic({self.definition.name!r})")
         return await super().send(timestamp=timestamp, **options)
@@ -93,7 +93,7 @@ class SharedTopic(FaustTopic):
         *options: Any,
         **others: Any,
     ) -> Any:
-        """What Faust's producer is handed: keyed, and stamped, as services do it."""
+        """The record for Faust's producer, with key and timestamp as services set them."""
         raw, _ = self.prepare_value(value, value_serializer, schema, {})  # first: a key function may not know the type
         if key is None and value is not None and not self._is_forwarded(value):
             key = self.definition.key_of(value)
@@ -103,14 +103,14 @@ class SharedTopic(FaustTopic):
         )  # fmt: skip
 
     def _is_forwarded(self, value: Any) -> bool:
-        """Bytes that came from a topic: what they say is not known."""
+        """Bytes that were read from a topic, and are not decoded."""
         return isinstance(value, bytes) and self.definition.codec.type is not bytes
 
     def _clone_args(self) -> Mapping[str, Any]:
         return {**super()._clone_args(), "definition": self.definition}
 
     def derive_topic(self, **options: Any) -> Any:
-        """Faust's own: what `group_by` and `through` make of it, services do not know."""
+        """Faust's own topic: services do not know the topics that `group_by` and `through` derive."""
         plain = FaustTopic(
             self.app, topics=self.topics, schema=TopicSchema(self.definition), partitions=self.partitions
         )

@@ -1,4 +1,4 @@
-"""What happens to an agent that fails."""
+"""The supervision of agents that fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ("StopOnFailure",)
 class StopOnFailure(OneForOneSupervisor):
     """The worker stops with the agent's exception, as it does for a service whose errors are not handled.
 
-    Faust's own default starts the agent anew behind the event that it failed on, and so drops that event:
+    Faust's own default restarts the agent after the event on which it failed, and so drops that event:
     App(..., faust={"agent_supervisor": "mode.OneForOneSupervisor"}) does that here, too."""
 
     async def restart_service(self, service: ServiceT) -> None:

@@ -1,4 +1,4 @@
-"""Faust's consumer: it reads what is committed, and commits what is handled.
+"""Faust's consumer, which reads committed records and commits the positions of handled records.
 
 An agent's event counts as handled when the agent asks for the next one. It also does when the agent is cancelled or
 has failed, since that closes its stream: so nothing is committed any more once that may have happened.
@@ -23,7 +23,7 @@ _POLL_SECONDS: Final = 0.02
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> Any:
-        """What was aborted is not for anybody. Faust says so only for an app whose agents are to be exactly-once."""
+        """Read committed records only. Faust does so only for apps with exactly-once agents."""
         consumer = super()._create_worker_consumer(transport)
         consumer._isolation_level = "read_committed"  # noqa: SLF001  it is used when the consumer starts
         return consumer
@@ -48,33 +48,34 @@ class Consumer(driver.Consumer):
         return await super().commit(topics, start_new_transaction)
 
     async def finish(self) -> None:
-        """Commit what is handled, and nothing later: agents that still work are about to be cancelled."""
+        """Commit the positions of handled events only: agents that still run are about to be cancelled."""
         await self.commit()
         self._finished = True
 
     def release(self) -> None:
-        """Close the event loop of a thread that never ran: Faust makes a consumer for each app, and starts few."""
+        """Close the event loop of a thread that never ran: Faust creates a consumer for each app, and starts few."""
         if not self.started:
             self._thread.thread_loop.close()
 
     async def perform_seek(self) -> None:
-        """Nothing comes until whoever calls this lets it flow again, at the end of a rebalance, for all agents to begin
-        with empty buffers: a record that came earlier would be thrown away with them, and count as read."""
+        """Stop the flow until the caller resumes it at the end of the rebalance, when the agents' buffers are empty. A
+        record that arrived earlier would be discarded with the buffers, and count as read."""
         self.stop_flow()
         await super().perform_seek()
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
-        """The last offset that Faust names is that of the record behind the gap, which nobody has handled yet."""
+        """Exclude the last offset that Faust passes: it is that of the unhandled record after the gap."""
         await super()._add_gap(tp, offset_from, offset_to - 1)
 
 
 class Transport(driver.Transport):
-    """Faust's own, with that consumer."""
+    """Faust's transport, with this consumer."""
 
     Consumer: ClassVar[Any] = Consumer
 
     async def _create_topic(self, owner: Any, client: Any, topic: str, *args: Any, **options: Any) -> None:
-        """Until it is known. An agent that subscribes a moment earlier gets nothing of it for five minutes."""
+        """Wait until the topic is in the metadata. An agent that subscribes earlier receives no records for five
+        minutes."""
         await super()._create_topic(owner, client, topic, *args, **options)
         while not (owner.should_stop or topic in (await client.fetch_all_metadata()).topics()):
             await owner.sleep(_POLL_SECONDS)

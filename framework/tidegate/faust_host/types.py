@@ -1,4 +1,4 @@
-"""Types of Faust's that the methods of an App name."""
+"""Faust's types in the signatures of App's methods."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Service(ServiceReference[K], Generic[K]):
     def on_timer(self, name: str | None = None) -> TimerDecorator[K]:
         """Handle the timer of this name; without a name, all timers that have no handler of their own."""
         if callable(name):
-            raise DefinitionError(f"write @{self.name}.on_timer() or @{self.name}.on_timer('name'), with the brackets")
+            raise DefinitionError(f"write @{self.name}.on_timer() or @{self.name}.on_timer('name'), with parentheses")
 
         def register(handler: Handler) -> Handler:
             self._refuse_class_form("on_timer")

@@ -1,4 +1,4 @@
-"""What is sent to topics from outside of services: through the worker's own producer, or through Faust's.
+"""Sends to topics from outside of services: through the worker's own producer, or through Faust's.
 
 Faust's producer carries what its agents send, so that it is there before Faust commits their positions; and what a
 process sends to a broker without a worker."""
@@ -115,13 +115,13 @@ def _records(
 
 
 def plain_headers(headers: TopicHeaders | None) -> Headers:
-    """Without those that name a task as the sender: an agent that passes a record on is not that task."""
+    """Headers without those of a sending task: an agent that forwards a record is not that task."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     return tuple((name, value) for name, value in pairs if name not in _OURS)
 
 
 def in_milliseconds(timestamp: Instant | float | None) -> int | None:
-    """Faust's times are seconds, and floats; ours are milliseconds, and whole."""
+    """Faust's times are seconds as floats; ours are milliseconds as integers."""
     if timestamp is None:
         return None
     return round(timestamp * 1000) if isinstance(timestamp, float) else to_instant(timestamp)

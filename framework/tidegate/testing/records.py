@@ -31,7 +31,7 @@ class SentRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetter:
-    """A record or a timer that failed and was given up by the service's error policy."""
+    """A record or a timer that failed and became a dead letter by the service's error policy."""
 
     key: bytes | None
     value: bytes | None

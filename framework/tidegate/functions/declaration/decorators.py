@@ -28,7 +28,7 @@ Done = TypeVar("Done", bound=Awaitable[None] | None)
 
 
 class ProcessDecorator(Protocol[T]):
-    """Makes a service of what handles events of type T: a function, a class, or an object of it."""
+    """Creates a service from a handler of events of type T: a function, a class, or an instance of it."""
 
     @overload
     def __call__(self, handler: Callable[Concatenate[Context[K], T, P], Awaitable[None] | None], /) -> Service[K]: ...
@@ -38,13 +38,13 @@ class ProcessDecorator(Protocol[T]):
 
 
 class TimerDecorator(Protocol[K_co]):
-    """Takes a function of the context, of the timer if it wants that, and of states."""
+    """Accepts a function of the context, optionally the timer, and states."""
 
     def __call__(self, handler: Callable[Concatenate[Context[K_co], P], Done], /) -> Callable[..., Done]: ...
 
 
 class MessageDecorator(Protocol[K_co, T, R]):
-    """Takes a function that handles messages of type T, and may reply with an R."""
+    """Accepts a function that handles messages of type T, and may reply with an R."""
 
     def __call__(self, handler: Callable[Concatenate[Context[K_co, R], T, P], Done], /) -> Callable[..., Done]: ...
 

@@ -1,4 +1,4 @@
-"""How a service is made: of a function, of a ProcessFunction, or as an actor that takes messages only."""
+"""Creates services from functions and ProcessFunctions, and actors that handle messages only."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tidegate.functions.topics import TopicDefinition
 __all__ = ("KeyFunction", "actor_service", "class_service", "function_service")
 
 KeyFunction = Callable[[Any], Any] | None
-"""From a value to the key under which a service wants it; None: as the records are keyed."""
+"""Returns the key of a value for a service; None: the key of the record."""
 
 
 def function_service(
     handler: Handler, names: Mapping[str, Any], *, name: str, inputs: Sequence[tuple[TopicDefinition, KeyFunction]],
     **options: Any,
 ) -> Service:  # fmt: skip
-    """`inputs`: the topics, and from a value to the key under which it is wanted; None: as the records are keyed."""
+    """`inputs`: the topics, each with a function from a value to its key; None: the key of the record."""
     signature = read_signature(handler, names, event="event")
     check_key_type(signature.label, signature.key_type, options["key_type"])
     for state in signature.states:
@@ -43,12 +43,12 @@ def function_service(
 
 
 def actor_service(names: Mapping[str, Any], **options: Any) -> Service:
-    """One that reads nothing but its mailbox; `Service.on` adds the handlers."""
+    """Create a service that reads only its mailbox; `Service.on` adds the handlers."""
     return Service(ServiceDefinition(inputs=(), **options), _no_events, names)
 
 
 def _no_events(ctx: Any, event: Any) -> None:
-    """Takes messages only."""
+    """The class form of a service that reads only its mailbox."""
 
 
 def class_service(
@@ -109,8 +109,8 @@ def _inputs(
 
 
 def _typed(service: str, topic: TopicDefinition, event_type: Any) -> TopicDefinition:
-    """A topic without a value type takes the one that the handler's annotation names. One that has it must fit that:
-    else the handler is given what it does not expect."""
+    """A topic without a value type gets that of the handler's annotation. A declared value type must match the
+    annotation, or the handler would receive events of another type."""
     if event_type is Any or isinstance(event_type, typing.TypeVar):
         return topic
     if not may_be(topic.codec.type, event_type):

@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 
 class Rearranged:
-    """A handler whose parameters come in an order of its own, as one that takes context, event, and states."""
+    """Wraps a handler with its own order of parameters as one that takes context, event, and states."""
 
     __slots__ = ("function", "order")
 
@@ -36,7 +36,7 @@ class BoundHandler(NamedTuple):
 
     function: Function
     direct: Function | None
-    """The same, finished when it returns; None: the handler may suspend, so `function` returns a coroutine."""
+    """The handler as a plain function; None: the handler may suspend, so `function` returns a coroutine."""
     states: tuple[Any, ...] = ()
 
     def run(self, service: str, context: Any, event: Any) -> None:
@@ -66,12 +66,12 @@ def is_async(function: Function) -> bool:
 
 
 def wraps_async(function: Function) -> bool:
-    """A plain function around an `async def`, such as a decorator's that forgot to be one itself."""
+    """Whether it is a plain function around an `async def`, such as a decorator's wrapper that does not await."""
     return not is_async(function) and is_async(inspect.unwrap(function))
 
 
 def check_result(result: Any, service: str) -> None:
-    """What a direct call returned that is not None: it is lost, and if it is a coroutine, so is what it would do."""
+    """Refuse the result of a direct call that is not None: a coroutine would never run."""
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):

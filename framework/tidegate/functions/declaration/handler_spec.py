@@ -16,16 +16,16 @@ Handler = Callable[..., Any]
 
 
 class InputHandler:
-    """What handles the records of an input: a `HandlerSpec`, `MESSAGES`, or an operator of the engine."""
+    """The handler of an input's records: a `HandlerSpec`, `MESSAGES`, or an operator of the engine."""
 
     @property
     def takes_tombstones(self) -> bool:
-        """Whether it is handed None for a record without a value."""
+        """Whether it is called with None for a tombstone."""
         return False
 
 
 class MessageDispatch(InputHandler):
-    """Hands each message of a mailbox to the handler of its type."""
+    """Passes each message of a mailbox to the handler of its type."""
 
     def __repr__(self) -> str:
         return "MESSAGES"
@@ -43,7 +43,7 @@ class HandlerSpec(InputHandler):
     """The names of the function's states, in the order of its parameters."""
     method: str = ""
     event_type: Any = Any
-    """Of the value that it takes, as annotated; Any: not annotated."""
+    """The type of the annotated event; Any without an annotation."""
 
     @property
     def takes_tombstones(self) -> bool:
@@ -65,5 +65,5 @@ class HandlerSpec(InputHandler):
         elif instance is not None and self.method:
             call, wanted = getattr(instance, self.method), ()
         else:
-            raise DefinitionError("a handler is a function, or a method of the class that its service is made of")
+            raise DefinitionError("a handler must be a function, or a method of the service's class")
         return bound_handler(call, wanted)

@@ -1,4 +1,4 @@
-"""Which type the keys of a topic or a service have: as declared, else that of the field that they are taken from."""
+"""The key types of topics and services: as declared, else that of the field from which keys are taken."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class KeyedInput(NamedTuple):
     topic: TopicDefinition
     rekeyed: bool
     field: str | None
-    """The field that key_by= names; None: it is a function, or nothing is re-keyed."""
+    """The field in key_by=; None: it is a function, or the input is not re-keyed."""
 
 
 def service_key_type(service: str, inputs: Iterable[KeyedInput]) -> Any:
-    """Text, unless the inputs say otherwise. DefinitionError: they contradict each other."""
+    """The common key type of the inputs, by default text. Raises DefinitionError if they have several."""
     found: dict[str, Any] = {}
     for topic, rekeyed, field in inputs:
         unsaid = ("default", "field") if rekeyed else ("default",)
@@ -47,7 +47,7 @@ def service_key_type(service: str, inputs: Iterable[KeyedInput]) -> Any:
 
 
 def field_key_type(value_type: Any, field: str) -> Any:
-    """The type of the keys that are taken from this field of the values; None: it is not known."""
+    """The type of the keys that are taken from this field of the values; None if unknown."""
     kinds = {type_name(kind): kind for part in _parts(value_type) for kind in (_of_field(part, field),)}
     return next(iter(kinds.values())) if len(kinds) == 1 else None
 
@@ -82,7 +82,7 @@ def _of_field(cls: Any, field: str) -> Any:
 
 
 def _key_type(hint: Any) -> Any:
-    """As which type the bytes of such a key are read; None: it has several, or one that cannot be read back."""
+    """The type that decodes the bytes of such a key; None: it has several types, or one that cannot be decoded."""
     parts = _parts(hint)
     if len(parts) != 1:
         return None

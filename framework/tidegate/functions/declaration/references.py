@@ -1,4 +1,4 @@
-"""What a topic and a service are to those that name one: a context that emits or tells, a harness that sends.
+"""Typed references to topics and services, as contexts and test harnesses take them.
 
 `tidegate.Topic` and `tidegate.Service` derive from these. They carry the types by which emitting, sending and telling
 are checked.
@@ -24,7 +24,7 @@ class TopicReference(ABC, Generic[T]):
     @property
     @abstractmethod
     def definition(self) -> TopicDefinition:
-        """What was declared."""
+        """The declaration of the topic."""
 
     @property
     def name(self) -> str:

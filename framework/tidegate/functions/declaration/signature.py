@@ -1,4 +1,4 @@
-"""Reads a handler's signature: which parameter is the context, which the event, which are states."""
+"""Reads a handler's signature, to find its context, event and states."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ("HandlerSignature", "check_key_type", "check_method", "read_class_sta
 @dataclass(frozen=True, kw_only=True)
 class HandlerSignature:
     label: str
-    """What errors call the handler."""
+    """The name of the handler in errors."""
     states: tuple[StateDeclaration, ...]
     event_type: Any
-    """As annotated; Any: not."""
+    """As annotated; Any without an annotation."""
     key_type: Any
-    """Of `Context[K]`; Any: not said."""
+    """The K of `Context[K]`; Any if it is not given."""
     reply_type: Any
-    """Of `Context[K, R]`; Any: not said."""
+    """The R of `Context[K, R]`; Any if it is not given."""
     call: Callable[..., Any]
     """Takes context, event, and the states in the order of `states`."""
 
@@ -40,7 +40,7 @@ class HandlerSignature:
 
 
 def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, event: str) -> HandlerSignature:
-    """`event` says what the handler is given besides its states: "event" or "timer"."""
+    """`event`: the kind of the handler's argument besides context and states, "event" or "timer"."""
     label = getattr(handler, "__qualname__", repr(handler))
     _refuse_no_function(label, handler)
     hints = _hints(handler, names, label)
@@ -90,7 +90,7 @@ def _is_context(annotation: Any) -> bool:
 
 
 def check_key_type(label: str, annotated: Any, key_type: Any) -> None:
-    """What a handler's `Context[K]` says of keys must be what they are."""
+    """Check that K of a handler's `Context[K]` is the key type of the service."""
     if not may_be(key_type, annotated):
         raise DefinitionError(
             f"{label} takes a Context[{type_name(annotated)}], but its service's keys are of {type_name(key_type)}: "
@@ -103,8 +103,8 @@ def _name(handler: Callable[..., Any]) -> str:
 
 
 def _refuse_no_function(label: str, handler: Callable[..., Any]) -> None:
-    """A handler is a `def` or an `async def`. A generator, as a Faust agent may be, yields to nobody; and the coroutine
-    that a plain wrapper around an `async def` returns would never be awaited."""
+    """A handler is a `def` or an `async def`. Values that a generator yields, as in a Faust agent, would be lost, and
+    the coroutine that a plain wrapper around an `async def` returns would never be awaited."""
     if not callable(handler):
         raise DefinitionError(f"{label} is no function: write 'def {_name(handler)}(ctx, event)' or an 'async def'")
     function = inspect.unwrap(handler)
@@ -118,7 +118,7 @@ def _refuse_no_function(label: str, handler: Callable[..., Any]) -> None:
 
 
 def _refuse_default(label: str, state: str, default: Any) -> None:
-    """It would be ignored: states are always passed."""
+    """Refuse a default of a state's parameter. It would be ignored, because states are always passed."""
     raise DefinitionError(
         f"{label}: say what state {state!r} is before it is set in its annotation: "
         f"Annotated[ValueState[...], Default({default!r})]"
@@ -126,7 +126,7 @@ def _refuse_default(label: str, state: str, default: Any) -> None:
 
 
 def _refuse_result(label: str, result: Any) -> None:
-    """It would be lost."""
+    """Refuse a handler with a result, which would be lost."""
     if result not in (None, type(None), Any, typing.NoReturn, typing.Never):
         raise DefinitionError(
             f"{label} returns {type_name(result)}, and nothing reads what a handler returns: send it on with "
@@ -142,7 +142,7 @@ def _hints(handler: Any, names: Mapping[str, Any], label: str) -> dict[str, Any]
 
 
 def _arranged(handler: Callable[..., Any], order: list[int | StateDeclaration]) -> Callable[..., Any]:
-    """The handler itself if its parameters come in the usual order; so the usual case costs no extra call."""
+    """The handler itself if its parameters are in the usual order, so that this case costs no extra call."""
     if [item for item in order if isinstance(item, int)] == [0, 1] and order[:2] == [0, 1]:
         return handler
     indexes: list[int] = []
@@ -168,7 +168,7 @@ def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclara
 
 
 def check_method(cls: type, name: str, names: Mapping[str, Any], *, given: str, key_type: Any) -> None:
-    """That a method of the class form is called as it expects to be, and that nothing it returns is lost."""
+    """Check that a method of the class form has the expected parameters and no result."""
     method, label = getattr(cls, name), f"{cls.__qualname__}.{name}"
     _refuse_no_function(label, method)
     try:

@@ -1,4 +1,4 @@
-"""What a declaration may say: names, sources of time, limits, fields. It is checked where it is written."""
+"""Checks of declarations, when they are made: names, sources of time, limits, fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = (
 T = TypeVar("T")
 
 KeyBy = str | Callable[[T], Any]
-"""How a value is keyed: the name of a field, or a function of the value."""
+"""The source of a value's key: the name of a field, or a function of the value."""
 
 
 def check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
@@ -37,7 +37,7 @@ def check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
+    """The most similar known name."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
@@ -55,7 +55,7 @@ def check_time(what: str, time: Any, watermark: Any) -> None:
 
 
 def check_limits(topic: str, partitions: int | None, retention: Duration | None, retention_bytes: int | None) -> None:
-    """A limit below zero would remove records at once: Kafka's -1, for ever, is 0 here, as in the settings."""
+    """Refuse negative limits, which would remove records at once. Kafka's -1, for ever, is 0 here, as for settings."""
     if partitions is not None and partitions < 1:
         raise DefinitionError(f"topic {topic!r}: partitions must be at least 1, not {partitions}")
     if retention is not None and to_duration(retention) < 0:
@@ -65,7 +65,7 @@ def check_limits(topic: str, partitions: int | None, retention: Duration | None,
 
 
 def check_field(what: str, field: Any, type_: Any) -> None:
-    """A misspelt field would fail for every record."""
+    """Refuse a misspelt field, which would fail for every record."""
     if isinstance(field, str) and not may_have(type_, field):
         raise DefinitionError(f"{what} {field!r}, and {type_name(type_)} has no such field")
 

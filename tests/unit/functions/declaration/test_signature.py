@@ -328,8 +328,8 @@ def test_a_state_is_declared_in_one_way_only() -> None:
         Bench(process, timers={"t": other_state})
 
 
-def test_the_brackets_of_on_timer_are_not_forgotten() -> None:
-    with Bench(process) as bench, pytest.raises(DefinitionError, match="brackets"):
+def test_on_timer_without_its_parentheses_is_refused() -> None:
+    with Bench(process) as bench, pytest.raises(DefinitionError, match="parentheses"):
         bench.service.on_timer(with_event)  # type: ignore[arg-type]
 
 
