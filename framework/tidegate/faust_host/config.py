@@ -71,7 +71,7 @@ def _clients(settings: Settings) -> Mapping[str, Any]:
 
 
 def _topics(settings: Settings) -> Mapping[str, Any]:
-    """For changelogs and agents' own topics, which Faust creates: the same number of partitions as their input topics."""
+    """For changelogs and agents' own topics, which Faust creates: as many partitions as their input topics have."""
     return {
         "topic_partitions": settings.partitions,
         "topic_replication_factor": settings.kafka_replication,
