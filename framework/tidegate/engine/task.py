@@ -6,7 +6,7 @@
 
 The engine opens it, offers it records, lets it run in slices, and asks it to commit; data flows through this file
 from top to bottom: `offer` → `run` → `commit`. Three parts have modules of their own: how it moves from epoch to epoch
-(`EpochAlignment`), its event time (`WatermarkTracker`), and how it goes on after a refused commit (`IsolationSteps`).
+(`EpochAlignment`), its event time (`WatermarkTracker`), and how it continues after a refused commit (`IsolationSteps`).
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ class Task:
         return not self.uncommitted and not self._dirty
 
     def commit_due(self, monotonic: float, interval: float, soonest: float) -> bool:
-        """`interval`: since the last commit. `soonest`: the same, if somebody waits for a reply."""
+        """`interval`: since the last commit. `soonest`: the same, if an asker waits for a reply."""
         if self.state is not TaskState.RUNNING or self.committing or self.epochs.stopped:
             return False
         if self.epochs.due:
@@ -358,7 +358,7 @@ class Task:
         return self._commit_task is not None and not self._commit_task.done()
 
     def start_commit(self) -> None:
-        """Commit in the background; handling goes on meanwhile."""
+        """Commit in the background, while handlers run."""
         self._commit_task = asyncio.ensure_future(self._commit_or_fail())
 
     async def _commit_or_fail(self) -> None:

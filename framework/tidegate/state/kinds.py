@@ -151,7 +151,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
 
 
 class ReducingState(_NoTruth, Generic[T]):
-    """One value per key, combined from all that is added. Declare how: `Annotated[ReducingState[int], Reduce(max)]`."""
+    """One value per key, reduced from the added values. Declare how: `Annotated[ReducingState[int], Reduce(max)]`."""
 
     __slots__ = ()
 
@@ -229,8 +229,8 @@ class TTL:
     """Time to live: `Annotated[ValueState[int | None], TTL(days=30)]`. An expired value is never returned,
     and is removed.
 
-    It counts from the last write, or also from the last read with `on="access"`; by the clock, or with `time="event"`
-    by the records' time. Entries of maps and lists expire one by one."""
+    It counts from the last write, or also from the last read with `on="access"`; in processing time, or with
+    `time="event"` in event time. Entries of maps and lists expire individually."""
 
     ms: int
     on: Literal["write", "access"]
@@ -254,7 +254,7 @@ class TTL:
             raise DefinitionError(f"a TTL counts from the last write or access: on='write' or 'access', not {on!r}")
         if time not in ("processing", "event"):
             raise DefinitionError(
-                f"a TTL goes by the clock or by event time: time='processing' or 'event', not {time!r}"
+                f"a TTL is measured in processing time or event time: time='processing' or 'event', not {time!r}"
             )
         object.__setattr__(self, "ms", round(span.total_seconds() * 1000))
         object.__setattr__(self, "on", on)

@@ -297,7 +297,7 @@ def _decode(sub: bytes) -> Any:
     except (DataError, ValueError, IndexError, struct.error, OverflowError) as error:
         raise DecodeError(f"{sub!r} is not the key of a map: {error}") from error
     if end != len(sub):
-        raise DecodeError(f"{sub!r} is not the key of a map: it goes on after its end")
+        raise DecodeError(f"{sub!r} is not the key of a map: it has trailing bytes")
     return key
 
 

@@ -132,7 +132,7 @@ def test_a_declared_topic_is_one_topic_of_fausts_under_its_name_and_itself() -> 
     assert shared.definition is declared.definition
     assert shared.get_topic_name() == "t"
     with pytest.raises(
-        DefinitionError, match=r"declared by app\.topic\(\.\.\.\), so it takes no options.*value_serializer"
+        DefinitionError, match=r"declared by app\.topic\(\.\.\.\), so it accepts no Faust options.*value_serializer"
     ):
         app.faust.topic("t", value_serializer="raw")
 

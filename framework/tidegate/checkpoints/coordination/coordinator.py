@@ -272,7 +272,7 @@ class Coordinator:
         return True
 
     async def _reject(self, id_: str, error: TidegateError) -> None:
-        """The storage does not answer, or the request is invalid. The control topic tells all workers."""
+        """The storage does not respond, or the request is invalid. The control topic informs all workers."""
         logger.warning("no checkpoint was started: %s", error)
         if id_:
             await self._answer(id_, Answer(error=str(error)))

@@ -20,7 +20,7 @@ _PATIENCE: Final = 5.0
 
 
 class Offsets(Protocol):
-    """Of a log, or of somebody who looks at one, what is asked here."""
+    """The part of a log, or of an observer, that is used here."""
 
     def reader(self) -> Reader: ...
 

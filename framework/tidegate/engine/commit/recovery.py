@@ -114,7 +114,7 @@ class _Bringing:
         if last is None and store.position is not None:
             raise LogError(
                 f"the changelog {plan.changelog} is gone, but {plan.id} has local state that came from it. "
-                f"Bring the log back, or start the app anew with 'tidegate reset'."
+                f"Restore the log, or start over with 'tidegate reset'."
             )
         if not reason and store.position is not None and last is not None and store.position.lineage != last.lineage:
             reason = "it belongs to another changelog"

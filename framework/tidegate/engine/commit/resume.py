@@ -1,4 +1,4 @@
-"""Where a task goes on: its input positions and its time, from the last commit marker, and what earlier lives left."""
+"""The resume point of a task: input positions and event time from the last commit marker, and unfinished records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def resume_inputs(
         if mark.position > ends[source]:
             raise LogError(
                 f"{task} has read {source} up to {mark.position}, but it ends at {ends[source]}: it was deleted and "
-                f"made anew, or has lost records. Bring it back, or start the app anew with 'tidegate reset'."
+                f"recreated, or has lost records. Restore it, or start over with 'tidegate reset'."
             )
         lost = mark.lost_below(start)
         if lost > 0:

@@ -1,7 +1,7 @@
 """What a task does between two commits: records go to the operator of their input, in between comes what is urgent.
 
 One key is handled by one invocation at a time, in the order of its records: what comes for a key whose handler waits
-queues up behind it, while other keys go on. Timers and repetitions are *urgent*: they run before the next record is
+queues up behind it, while other keys proceed. Timers and repetitions are *urgent*: they run before the next record is
 taken up. See `RecordOperator` for the hot loop, `Invoker` for single invocations.
 """
 
@@ -141,7 +141,7 @@ class Dispatcher:
 
     # -- one slice ---------------------------------------------------------------------------------------------------
     def _slice(self, driver: CoroutineDriver, context: TaskContext, deadline: float) -> bool:
-        """False: the handler that this driver drives has suspended, and another driver must go on."""
+        """False: the handler that this driver drives has suspended, and another driver must continue."""
         while True:
             if self._invoker.full:
                 return True

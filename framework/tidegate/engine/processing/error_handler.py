@@ -31,7 +31,7 @@ __all__ = ("ErrorHandler", "FailureAction", "dead_letter_headers")
 logger = logging.getLogger(__name__)
 
 _HOPELESS = (DecodeError, MissingKeyError, MisplacedKeyError)
-"""Errors that a repetition cannot mend."""
+"""Errors that a retry cannot fix."""
 
 
 class FailureAction(enum.Enum):

@@ -30,14 +30,14 @@ class Chunk:
     def __init__(self, input_: Input, records: Sequence[LogRecord], position: int, epoch: int = 0) -> None:
         self.input, self.records, self.position = input_, records, position
         self.epoch = epoch
-        """The task must be in this one, or a later one, before it handles any of them."""
+        """The task must be in this epoch or a later one before it handles the records."""
         self.index = 0
         self.mark = MIN_TIME
-        """The watermark that a generator has given for the record that is being handled."""
+        """The watermark that a generator has returned for the current record."""
 
     @property
     def index(self) -> int:
-        """How many of them were taken up."""
+        """How many of the records have been started."""
         return self._upto - length_hint(self._rest)
 
     @index.setter
@@ -45,15 +45,15 @@ class Chunk:
         self._upto, self._rest = index, iter(_NOTHING)
 
     def follow(self, values: list[T], upto: int) -> Iterator[T]:
-        """`values`: of the records up to this index. To iterate over them takes the records up. That costs nothing per
-        record, since the iterator itself knows how many are left."""
+        """`values`: those of the records up to this index. The iteration starts the records. Counting them costs
+        nothing per record, since the iterator itself knows how many are left."""
         rest = iter(values)
         self._upto, self._rest = upto, rest
         return rest
 
     @property
     def current(self) -> LogRecord:
-        """The record that is being handled, or was last."""
+        """The record that was started last."""
         return self.records[self.index - 1]
 
 
@@ -71,9 +71,9 @@ class Input:
         self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
         self.takes_tombstones = spec.handler.takes_tombstones
         self.position = 0
-        """Everything below was taken up."""
+        """All records below have been started."""
         self.unfinished: dict[int, None] = {}
-        """Offsets that were taken up and are not done: their handlers wait, or wait for their turn."""
+        """Offsets of records that were started and are not finished: their handlers are suspended or queued."""
         self._again: set[int] = set()
         self._again_below = 0
 
@@ -88,8 +88,8 @@ class Input:
 
     @property
     def mark(self) -> InputMark:
-        """As long as the last life's unfinished records are being taken up again, all others up to where it came are
-        done."""
+        """The positions for a commit. While unfinished records from before a restart are started again, all other
+        records up to the position of that time are finished."""
         if self.position >= self._again_below:
             return InputMark(position=self.position, unfinished=list(self.unfinished))
         coming = sorted(offset for offset in self._again if offset >= self.position)
@@ -97,22 +97,22 @@ class Input:
 
     @property
     def catching_up(self) -> bool:
-        """Records that were unfinished before the last crash are not all taken up yet."""
+        """Whether records that were unfinished before the last crash have not been started again yet."""
         return self.position < self._again_below
 
     @property
     def handled(self) -> int:
-        """Everything below is done."""
+        """All records below are finished."""
         return next(iter(self.unfinished), self.position)
 
     def restore(self, mark: InputMark) -> None:
-        """Go on after a crash: below the mark's position, only what was unfinished is handled again."""
+        """Resume after a crash: below the mark's position, only unfinished records are handled again."""
         self.position = mark.resume_at
         self._again, self._again_below = set(mark.unfinished), mark.position
         self.unfinished.clear()
 
     def fresh(self, records: Sequence[LogRecord]) -> Sequence[LogRecord]:
-        """Those that were not handled before the last crash."""
+        """The records that were not finished before the last crash."""
         below = self._again_below
         if not records or records[0].offset >= below:
             return records

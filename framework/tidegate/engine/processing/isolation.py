@@ -1,10 +1,10 @@
-"""How a task goes on after a commit was refused for what is in it: too large, stamped too far ahead, not encodable.
+"""How a task continues after a commit was refused for its content: too large, stamped too far ahead, not encodable.
 
 A commit holds the results of many records, and the log that refuses it names a record of the log at most, not the
 record whose handler made it. So the task is reopened and takes its input in steps (`IsolationSteps`): one work item,
 one commit. The step that is refused names the work at fault. Reopened once more, the task does not handle that work
 again: the service's error policy decides about it. When everything that was in the first refused commit is committed,
-the task goes on as before.
+the task continues normally.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 A message is handled in these steps, all of them within its commit:
 
-1. If it has an idempotency key that is known, it was handled: the reply of then is given again. If the key stands for
-   another message, that is said instead.
+1. If its idempotency key is known, the message was handled before: its reply is sent again. If the key belongs to
+   another message, the reply is an error.
 2. Its handler runs.
-3. The idempotency key is remembered, with the reply.
-4. The reply is sent to the asker, in the same transaction as state and outputs: it is there if they are.
+3. The idempotency key is stored, with the reply.
+4. The reply is sent to the asker, in the same transaction as state and outputs.
 
-A handler that fails leaves no trace of 1 to 3. If its service's policy gives it up, the asker is told the error.
+A handler that fails has no effects. If the error policy skips its message, the asker receives the error.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Mailbox:
         self._replies = replies
         self._outputs: dict[str, Output] = {}
         self.awaited = False
-        """A reply was written that somebody waits for, and is not committed yet."""
+        """Whether there is a reply for an asker that is not committed yet."""
 
-    # -- what others are told ----------------------------------------------------------------------------------------
+    # -- sent messages -----------------------------------------------------------------------------------------------
     def told(
         self, service: str, key: Any, message: Any, timestamp: int, headers: Headers
     ) -> tuple[TopicPartition, NewRecord]:
@@ -91,7 +91,7 @@ class Mailbox:
         output = self._outputs[service] = Output(known.mailbox, self._limit)
         return output
 
-    # -- what this task is told --------------------------------------------------------------------------------------
+    # -- received messages -------------------------------------------------------------------------------------------
     def read(self, record: LogRecord) -> ActorMessage:
         return read_letter(self._definition.name, self._definition.messages, record)
 
@@ -125,7 +125,7 @@ class Mailbox:
         self._answer(context, message.address, ReplyOutcome.REPLIED, reply)
 
     def _refuse_silence(self, message: ActorMessage) -> None:
-        """Whoever asks a Request counts on a value of its type."""
+        """The asker of a Request expects a value of its type."""
         if isinstance(message.message, Request) and not takes_none(message.reply.type):
             expected = type_name(message.reply.type)
             raise UsageError(
@@ -137,8 +137,8 @@ class Mailbox:
     def encode_reply(self, letter: ActorMessage | None, value: Any) -> bytes:
         if letter is None:
             raise UsageError(
-                f"a handler of {self._definition.name!r} replies, but handles no message: events and timers have "
-                f"nobody who waits for a reply. Emit the value, or ctx.tell it to whom it concerns."
+                f"a handler of {self._definition.name!r} replies, but handles no message: events and timers have no "
+                f"asker. Emit the value, or send it to an actor with ctx.tell."
             )
         if value is None:
             return _NOTHING

@@ -1,7 +1,7 @@
 """Reads state ahead: what the records will need that were read and are not handled yet, in another thread.
 
 When a state is much larger than memory, nearly every record needs a value from disk. RocksDB finds it in microseconds,
-and lets go of Python's lock meanwhile, so handlers go on on one core while another one looks. What does not arrive in
+and releases Python's GIL meanwhile, so handlers run on one core while another core reads. What does not arrive in
 time is loaded when it is needed, as without prefetching.
 """
 
@@ -66,7 +66,7 @@ class Prefetch:
         future: asyncio.Future[list[bytes | None] | None],
     ) -> None:
         """A value that was changed since is still in memory, and counts, unless something was let go meanwhile. What
-        could not be read is left to whoever needs it, and says so."""
+        could not be read is loaded when a handler needs it, and raises the error there."""
         self._under_way.discard(future)
         if future.cancelled() or future.exception() is not None:
             return

@@ -1,7 +1,7 @@
-"""What a task must do before it takes up the next record: timers that are due, and work whose turn has come.
+"""The work of a task that comes before the next record: due timers, and queued work items.
 
-The watermark moves when everything that was taken up before is finished: until then, the move is *held*. After a
-restart time stands still until the last life's unfinished records, and the timers that were due, are taken up again.
+The watermark advances when all earlier work is finished: until then, the advance is *held*. After a restart event time
+does not advance until the unfinished records of the last commit, and the timers that were due, have been started again.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class RunQueue:
             self.urgent = True
 
     def resume(self, inputs: Iterable[Input]) -> None:
-        """After a restart: time stands still until these inputs' unfinished records, and the timers that are due at
-        the last commit's watermark, are taken up again. They come before all that the channels' watermarks mean."""
+        """After a restart: event time does not advance until these inputs' unfinished records, and the timers that are
+        due at the last commit's watermark, have been started again. They precede the effects of new watermarks."""
         self._resuming = {None, *inputs}
 
     def caught_up(self, input_: Input | None) -> None:
@@ -70,7 +70,7 @@ class RunQueue:
                 self.time_moved()
 
     def time_moved(self) -> None:
-        """A channel's watermark has changed. It counts once everything that was taken up before is finished."""
+        """A channel's watermark has changed. It takes effect once all earlier work is finished."""
         if self._resuming:
             return
         lowest = self._time.lowest()
