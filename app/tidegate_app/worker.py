@@ -68,7 +68,7 @@ class _Worker:
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """1. Start: the API first, so that whoever asks is answered while state is restored. 2. Wait. 3. Stop, in any
+        """1. Start: the API first, so that it responds while state is restored. 2. Wait. 3. Stop, in any
         case: first the API. 4. Raise what went wrong first."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:

@@ -70,7 +70,7 @@ DAY = timedelta(days=1)
 class App(AppProcess):
     """A named set of topics and keyed services, and how they run.
 
-    Every setting that `tidegate config` shows may be given here; the environment and the command line win over it."""
+    Every setting that `tidegate config` shows may be given here; the environment and the command line override it."""
 
     # fmt: off
     @refuse_unknown_options
@@ -117,8 +117,8 @@ class App(AppProcess):
         kafka_transaction_timeout: float | None = None, kafka_session_timeout: float | None = None,
         kafka_instance: str | None = None,
     ) -> None:
-        """time, watermark: where topics take their time from that do not say so themselves. faust: options of Faust's
-        own, for `app.faust`. All others are settings: see docs/configuration.md."""
+        """time, watermark: the defaults of topics. faust: options of the Faust app, `app.faust`. All others are
+        settings: see docs/configuration.md."""
         given = locals()
         self._settings = {name: given[name] for name in setting_names() if given[name] is not None}
         check_name("app", id)
@@ -134,21 +134,21 @@ class App(AppProcess):
 
     @property
     def id(self) -> str:
-        """Its name: of its data, its consumer group, its internal topics."""
+        """The name of the app, of its data and its consumer group, and the prefix of its internal topics."""
         return self._id
 
     @property
     def topics(self) -> Mapping[str, Topic[Any]]:
-        """The topics that it declares, by name."""
+        """The declared topics, by name."""
         return self._topics
 
     @property
     def services(self) -> Mapping[str, Service]:
-        """The services that it declares, by name."""
+        """The declared services, by name."""
         return self._services
 
     def define(self) -> AppDefinition:
-        """What is declared so far, as a worker takes it."""
+        """The declarations so far, for a worker."""
         from tidegate.host.app_definition import AppDefinition
 
         return AppDefinition(
@@ -159,7 +159,8 @@ class App(AppProcess):
         )
 
     # -- declarations ------------------------------------------------------------------------------------------------
-    # A type checker takes the first that fits: a class; a union; a Literal or what else is no class, or no type at all.
+    # Type checkers take the first overload that fits: for a class; for a union; for a Literal and other types that are
+    # not classes; and for no type.
     @overload
     def topic(
         self, name: str, *, value_type: type[T], key: KeyBy[T] | None = None, **options: Unpack[TopicOptions]
@@ -353,13 +354,13 @@ class App(AppProcess):
         partitions: int | None = None,
         remember: Duration = DAY,
     ) -> Service[Any]:
-        """A keyed service that reads no topic: it is told and asked things, by `service.tell`, `service.ask` and
-        `ctx.tell`. One actor per key.
+        """A keyed service that reads messages only, from `service.tell`, `service.ask` and `ctx.tell`: one actor per
+        key.
 
         handler: a name, and then `@service.on(MessageType)` for each type of message; or a ProcessFunction with methods
-        marked by `@tidegate.on(MessageType)`. partitions: how many tasks share the work. remember: how long idempotency
-        keys are known. The rest is as for `process`, but a message that fails does not stop the worker unless you say
-        so: it goes to the dead letters, and whoever asked gets the error."""
+        marked by `@tidegate.on(MessageType)`. partitions: the number of tasks. remember: how long idempotency keys are
+        kept. The other options are those of `process`, except that by default a message that fails goes to the dead
+        letters, and `ask` raises the error."""
         names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
         kind = handler if isinstance(handler, type) else type(handler)
         label = name or (handler if isinstance(handler, str) else snake(kind.__name__))

@@ -21,7 +21,7 @@ class StoreKeys:
     """For the values whose keys in the store begin with `prefix`, in one task."""
 
     def __init__(self, prefix: bytes, topic: str, partitions: int, number: int) -> None:
-        """`partitions`: of the topic, if whoever sends to it chooses among them; else 0."""
+        """`partitions`: those of the topic, if outside senders choose among them; else 0."""
         self._topic, self._partitions, self._number = topic, partitions, number
         self._groups = group_prefixes(prefix)
 

@@ -41,7 +41,7 @@ class CoroutineDriver:
     def _start(self) -> None:
         self._handover: asyncio.Future[tuple[Coroutine[Any, Any, Any], Any, Done]] = self._loop.create_future()
         self._requested = 0
-        """How often the coroutine that was taken over was to be cancelled by `cancel`, and not by somebody else."""
+        """How often `cancel` has cancelled the coroutine, as opposed to other callers."""
         self._task = self._loop.create_task(self._serve(), name=self._name, context=self._context)
 
     def drive(self, function: Callable[[], T]) -> T:
