@@ -81,7 +81,7 @@ def _version(context: click.Context, _parameter: click.Parameter, value: bool) -
 @debug_option
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 def cli() -> None:
-    """Keyed, durable, exactly-once services as async functions.
+    """Keyed, durable, exactly-once services as Python functions.
 
     \b
     tidegate new hello && cd hello     a project that runs

@@ -1,4 +1,4 @@
-"""Tidegate: keyed, durable, exactly-once services as async functions on a partitioned log."""
+"""Tidegate: keyed, durable, exactly-once services as Python functions on a partitioned log."""
 
 from __future__ import annotations
 

@@ -329,7 +329,7 @@ def _verify(where: str, file: FileRef, size: int, sha256: str) -> None:
     if size != file.size:
         raise CheckpointDamagedError(where, f"it has {size:,} bytes instead of {file.size:,}")
     if sha256 != file.sha256:
-        raise CheckpointDamagedError(where, "its SHA-256 is not the one that was written")
+        raise CheckpointDamagedError(where, "its SHA-256 differs from the recorded one")
 
 
 def _open(url: str) -> tuple[Any, str]:

@@ -180,7 +180,7 @@ def _contents(raw: bytes, where: str) -> bytes:
         )
     contents = bytes(envelope.manifest)
     if hashlib.sha256(contents).hexdigest() != envelope.sha256:
-        raise CheckpointDamagedError(where, "its SHA-256 is not the one that was written")
+        raise CheckpointDamagedError(where, "its SHA-256 differs from the recorded one")
     return contents
 
 

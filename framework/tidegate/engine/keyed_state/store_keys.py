@@ -1,6 +1,6 @@
 """From a key to where its values of one kind begin in the store.
 
-Only for keys that belong in the task. Whoever sends to an outside topic chooses the partition, and a wrong choice would
+Only for keys that belong in the task. Senders to an outside topic choose the partition, and a wrong choice would
 give a key two states. Checked here, once per load, it costs next to nothing.
 """
 

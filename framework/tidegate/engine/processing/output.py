@@ -51,8 +51,8 @@ class Output:
     __slots__ = ("beside", "check", "codec", "encode", "exact", "key_of", "large", "limit", "place", "sources", "topic")
 
     def __init__(self, topic: TopicDefinition, limit: int, beside: int | None = None) -> None:
-        """`limit`: how large a record the log takes. `beside`: the partition in which all keys lie that belong in the
-        task, if it is one; it is where records go that have the key of the one that is handled."""
+        """`limit`: the log's maximum size of a record. `beside`: the partition of all keys of the task, if there is a
+        single one; records with the current key go there."""
         self.limit, self.large = limit, limit // 2
         self.topic, self.codec = topic, topic.codec
         self.check, self.exact, self.encode = topic.codec.check, topic.codec.exact, topic.codec.encode_raw
