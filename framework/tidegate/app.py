@@ -1,4 +1,4 @@
-"""App: topics and services, declared."""
+"""App: the declared topics and services of an application, and its settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tidegate.functions.declaration.validation import (
     check_limits,
     check_name,
     check_time,
-    getter,
+    key_function,
     snake,
 )
 from tidegate.functions.definition import ActorSpec, ExecutionSpec, Guarantee
@@ -68,9 +68,12 @@ DAY = timedelta(days=1)
 
 
 class App(AppProcess):
-    """A named set of topics and keyed services, and how they run.
+    """An application: its topics, its keyed services and its settings.
 
-    Every setting that `tidegate config` shows may be given here; the environment and the command line override it."""
+    id: the name of the app. It is part of the name of its consumer group, its internal topics and its data directory.
+    time, watermark: the default time source and watermark strategy of its topics. faust: options of the Faust app,
+    `app.faust`. All other parameters are settings, as `tidegate config` lists them; environment variables and
+    command-line options take precedence."""
 
     # fmt: off
     @refuse_unknown_options
@@ -81,7 +84,7 @@ class App(AppProcess):
         time: TimeSource | None = None,
         watermark: WatermarkStrategy | None = None,
         faust: Mapping[str, Any] | None = None,
-        # The log, and what is kept on disk.
+        # The log, and the state on disk.
         broker: str | None = None, data: str | Path | None = None, partitions: int | None = None,
         retention_hours: float | None = None, store: Literal["rocksdb", "memory"] | None = None,
         cache_entries: int | None = None, store_memory_mb: int | None = None, flush_seconds: float | None = None,
@@ -117,8 +120,8 @@ class App(AppProcess):
         kafka_transaction_timeout: float | None = None, kafka_session_timeout: float | None = None,
         kafka_instance: str | None = None,
     ) -> None:
-        """time, watermark: the defaults of topics. faust: options of the Faust app, `app.faust`. All others are
-        settings: see docs/configuration.md."""
+        """time, watermark: the defaults for topics that declare none. faust: options of the Faust app, `app.faust`. All
+        others are settings: see docs/configuration.md."""
         given = locals()
         self._settings = {name: given[name] for name in setting_names() if given[name] is not None}
         check_name("app", id)
@@ -134,7 +137,7 @@ class App(AppProcess):
 
     @property
     def id(self) -> str:
-        """The name of the app, of its data and its consumer group, and the prefix of its internal topics."""
+        """The app's name. Its consumer group, internal topics and data directory are named after it."""
         return self._id
 
     @property
@@ -148,7 +151,7 @@ class App(AppProcess):
         return self._services
 
     def define(self) -> AppDefinition:
-        """The declarations so far, for a worker."""
+        """The declarations so far, as an immutable definition that a worker can plan and run."""
         from tidegate.host.app_definition import AppDefinition
 
         return AppDefinition(
@@ -159,8 +162,7 @@ class App(AppProcess):
         )
 
     # -- declarations ------------------------------------------------------------------------------------------------
-    # Type checkers take the first overload that fits: for a class; for a union; for a Literal and other types that are
-    # not classes; and for no type.
+    # A type checker uses the first matching overload: a class; a union; anything else, such as a Literal, or no type.
     @overload
     def topic(
         self, name: str, *, value_type: type[T], key: KeyBy[T] | None = None, **options: Unpack[TopicOptions]
@@ -192,18 +194,20 @@ class App(AppProcess):
     ) -> Topic[Any]:
         """Declare a topic.
 
-        value_type: the type of its values; others go to the error policy of the service that reads them. key: a field
-        or a function of a value, from which the key of a sent value is taken. key_type: the type of its keys; by
-        default that of the field, or text. time, watermark: by default the app's. retention: how long records are kept
-        (seconds or a timedelta; 0: for ever); by default the setting. compact: keep the last record of each key
-        instead."""
+        value_type: the type of its values; the error policy of the reading service applies to values of another type.
+        key: the key of a value that is sent, as a function of the value or the name of a field. key_type: the type of
+        its keys; default: the type of that field, or str. partitions: default: the setting. retention: how long records
+        are kept (seconds or a timedelta; 0: forever); default: the setting. compact: keep only the last record of each
+        key. time, watermark: time source and watermark strategy; default: those of the app."""
         for wrong in (name, *misplaced):
             if not isinstance(wrong, str):
                 raise DefinitionError(
-                    f"{wrong!r} is not the name of a topic. If that is what its values are, say value_type=..."
+                    f"{wrong!r} is not the name of a topic. If it is the type of its values, write value_type=..."
                 )
         if misplaced:
-            raise DefinitionError(f"app.topic({name!r}, ...) declares one topic; several in one are app.faust.topic's")
+            raise DefinitionError(
+                f"app.topic({name!r}, ...) declares one topic; for several in one, write app.faust.topic(...)"
+            )
         check_name("topic", name)
         check_time(f"topic {name!r}", time, watermark)
         check_limits(name, partitions, retention, retention_bytes)
@@ -215,7 +219,7 @@ class App(AppProcess):
             name=name,
             codec=codec,
             partitions=partitions or 0,
-            key=getter(key),
+            key=key_function(key),
             **_topic_key_type(codec.type, key, key_type),
             time=time or self._time,
             watermark=watermark or self._watermark,
@@ -267,7 +271,7 @@ class App(AppProcess):
         **options: Unpack[ProcessOptions],
     ) -> ProcessDecorator[A | B | C | D]: ...
 
-    @overload  # what comes after the fourth is not checked
+    @overload  # with more than four topics, event types are not checked
     def process(
         self,
         first: Topic[Any],
@@ -296,27 +300,28 @@ class App(AppProcess):
         guarantee: Guarantee = "exactly_once",
         remember: Duration = DAY,
     ) -> Any:
-        """Make a function, or a ProcessFunction class, a keyed service: one actor per key of its input topics.
+        """Declare a keyed service: the decorated function or ProcessFunction class handles the records of the topics.
 
-        to: the topics that it may emit to, of which the first is the default; a mapping gives them names of your own.
-        key_by: re-key the input, by a field or a function of the value. key_type: the type of keys; by default that of
-        key_by= or of the topics. parallelism: the number of tasks, by default that of the topics' partitions; it is
-        fixed for a run. errors: STOP, SKIP, DEAD_LETTER or retry(...). timeout: the time limit of a handler.
-        concurrency: how many handlers of a task may be suspended at the same time. threads: the number of threads in
-        each worker that run the handlers, which must be plain functions. remember: how long idempotency keys of
-        messages are kept."""
+        to: the output topics, of which the first is the default; a mapping gives them names for `ctx.emit(..., to=)`.
+        name: default: the name of the function or class. key_by: re-key the input by a function of the value, or by
+        the name of a field. key_type: the type of the keys; default: as key_by= or the topics declare. parallelism: the
+        number of tasks; default: the number of partitions of the topics; it is fixed for a run. errors: the error
+        policy: STOP, SKIP, DEAD_LETTER or retry(...). timeout: the longest time that a handler may take. concurrency:
+        the number of handlers of a task that may be suspended at the same time. threads: run the handlers, which are
+        then plain functions that may block, in this number of threads per worker. guarantee: "exactly_once" or
+        "at_least_once". remember: how long idempotency keys of messages are remembered."""
         if any(isinstance(item, FunctionType | type) for item in inputs):
-            raise DefinitionError("write @app.process(topic, ...), with the topics that it reads in parentheses")
-        names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
+            raise DefinitionError("write @app.process(topic, ...), with the input topics in parentheses")
+        local_names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  annotations may refer to the caller's locals
 
         def register(handler: Any) -> Service:
-            named = type(handler) if isinstance(handler, ProcessFunction) else handler
-            label = name or snake(getattr(named, "__name__", ""))
+            function = type(handler) if isinstance(handler, ProcessFunction) else handler
+            service = name or snake(getattr(function, "__name__", ""))
             options = {
-                "name": label,
-                "inputs": list(zip(self._inputs(label, inputs), key_functions(inputs, key_by), strict=True)),
-                "outputs": outputs_of(label, to),
-                "key_type": key_type or service_key_type(label, keyed_inputs(inputs, key_by)),
+                "name": service,
+                "inputs": list(zip(self._inputs(service, inputs), key_functions(inputs, key_by), strict=True)),
+                "outputs": outputs_of(service, to),
+                "key_type": key_type or service_key_type(service, keyed_inputs(inputs, key_by)),
                 "errors": errors,
                 "execution": ExecutionSpec(
                     parallelism=parallelism,
@@ -327,7 +332,7 @@ class App(AppProcess):
                 ),
                 "actor": ActorSpec(remember_ms=to_duration(remember)),
             }
-            return self._register(_service_of(handler, names, options))
+            return self._register(_service_of(handler, local_names, options))
 
         return register
 
@@ -354,20 +359,21 @@ class App(AppProcess):
         partitions: int | None = None,
         remember: Duration = DAY,
     ) -> Service[Any]:
-        """A keyed service that reads messages only, from `service.tell`, `service.ask` and `ctx.tell`: one actor per
-        key.
+        """Declare a keyed service that reads no topic: it handles messages from `service.tell`, `service.ask` and
+        `ctx.tell`. Each key is one actor.
 
-        handler: a name, and then `@service.on(MessageType)` for each type of message; or a ProcessFunction with methods
-        marked by `@tidegate.on(MessageType)`. partitions: the number of tasks. remember: how long idempotency keys are
-        kept. The other options are those of `process`, except that by default a message that fails goes to the dead
-        letters, and `ask` raises the error."""
-        names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  so that annotations may name what is local to the caller
-        kind = handler if isinstance(handler, type) else type(handler)
-        label = name or (handler if isinstance(handler, str) else snake(kind.__name__))
-        self._check_label(label)
+        handler: the name of the service, whose handlers `@service.on(MessageType)` adds; or a ProcessFunction whose
+        methods `@tidegate.on(MessageType)` marks. key_type: the type of the keys. partitions: the number of tasks;
+        default: the setting. remember: how long idempotency keys are remembered. errors: the default is DEAD_LETTER: a
+        message that fails goes to the dead letters, and its `ask` raises the error. The other parameters are those of
+        `process`."""
+        local_names = dict(sys._getframe(1).f_locals)  # noqa: SLF001  annotations may refer to the caller's locals
+        cls = handler if isinstance(handler, type) else type(handler)
+        service = name or (handler if isinstance(handler, str) else snake(cls.__name__))
+        self._check_service_name(service)
         options = {
-            "name": label,
-            "outputs": outputs_of(label, to),
+            "name": service,
+            "outputs": outputs_of(service, to),
             "key_type": key_type,
             "errors": errors,
             "execution": ExecutionSpec(
@@ -378,38 +384,38 @@ class App(AppProcess):
             "actor": ActorSpec(partitions=partitions or 0, remember_ms=to_duration(remember)),
         }
         if isinstance(handler, str):
-            return self._register(actor_service(names, **options))
-        return self._register(_service_of(handler, names, {**options, "inputs": ()}))
+            return self._register(actor_service(local_names, **options))
+        return self._register(_service_of(handler, local_names, {**options, "inputs": ()}))
 
     def _register(self, service: Service) -> Service:
         self._services[service.name] = service
         service.messenger = LateMessenger(lambda: self._messenger)
         return service
 
-    def _inputs(self, label: str, inputs: Inputs) -> tuple[TopicDefinition, ...]:
-        self._check_label(label)
-        return inputs_of(label, inputs)
+    def _inputs(self, service: str, inputs: Inputs) -> tuple[TopicDefinition, ...]:
+        self._check_service_name(service)
+        return inputs_of(service, inputs)
 
-    def _check_label(self, label: str) -> None:
-        check_name("service", label)
-        if re.match(r"run-\d+(\.|$)", label):
-            raise DefinitionError(f"service {label!r}: names that begin with 'run-' and a number belong to Tidegate")
-        if label in self._services:
-            raise DefinitionError(f"service {label!r} is declared twice; give one of them name=...")
+    def _check_service_name(self, service: str) -> None:
+        check_name("service", service)
+        if re.match(r"run-\d+(\.|$)", service):
+            raise DefinitionError(f"service {service!r}: names that begin with 'run-' and a number belong to Tidegate")
+        if service in self._services:
+            raise DefinitionError(f"service {service!r} is declared twice; give one of them name=...")
 
 
 def _topic_key_type(value_type: Any, key: KeyBy[Any] | None, declared: Any) -> dict[str, Any]:
     if declared is not None:
         return {"key_type": declared, "key_type_from": "declared"}
-    found = field_key_type(value_type, key) if isinstance(key, str) else None
-    return {} if found is None else {"key_type": found, "key_type_from": "field"}
+    key_type = field_key_type(value_type, key) if isinstance(key, str) else None
+    return {} if key_type is None else {"key_type": key_type, "key_type_from": "field"}
 
 
-def _service_of(handler: Any, names: Mapping[str, Any], options: dict[str, Any]) -> Service:
+def _service_of(handler: Any, local_names: Mapping[str, Any], options: dict[str, Any]) -> Service:
     if isinstance(handler, type):
         if not issubclass(handler, ProcessFunction):
             raise DefinitionError(f"{handler.__qualname__} must derive from ProcessFunction, or be an async function")
-        return class_service(handler(), names, **options)
+        return class_service(handler(), local_names, **options)
     if isinstance(handler, ProcessFunction):
-        return class_service(handler, names, **options)
-    return function_service(handler, names, **options)
+        return class_service(handler, local_names, **options)
+    return function_service(handler, local_names, **options)

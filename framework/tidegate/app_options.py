@@ -1,4 +1,4 @@
-"""Errors for options and attributes that an App does not have, with what to write instead."""
+"""Error messages for unknown options and attributes of an App, with a suggestion."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ("missing_attribute", "refuse_unknown_options")
 
 P = ParamSpec("P")
 
-_OF_TOPICS: Final = frozenset({"send", "send_many"})
-_OF_FAUST: Final = frozenset(
+_TOPIC_METHODS: Final = frozenset({"send", "send_many"})
+_FAUST_ATTRIBUTES: Final = frozenset(
     {
         "GlobalTable",
         "SetTable",
@@ -34,7 +34,8 @@ _OF_FAUST: Final = frozenset(
 
 
 def refuse_unknown_options(init: Callable[P, None]) -> Callable[P, None]:
-    """Refuse unknown options of `App(...)`, and name the most similar one. Type checkers see the typed parameters."""
+    """Decorates `App.__init__`: an unknown option raises a DefinitionError with the nearest known one. Type checkers
+    see the original parameters."""
     known = inspect.signature(init).parameters
 
     @functools.wraps(init)
@@ -50,15 +51,15 @@ def refuse_unknown_options(init: Callable[P, None]) -> Callable[P, None]:
 def _unknown_option(arguments: tuple[object, ...], name: str, known: Iterable[str]) -> str:
     from tidegate.faust_host.config import FAUST_OPTIONS
 
-    what = f"App({', '.join(map(repr, arguments))}, ...) has no option {name!r}"
+    problem = f"App({', '.join(map(repr, arguments))}, ...) has no option {name!r}"
     if name in FAUST_OPTIONS:
-        return f"{what}: it is one of Faust's, App(..., faust={{{name!r}: ...}})"
+        return f"{problem}: it is an option of Faust, so write App(..., faust={{{name!r}: ...}})"
     near = nearest(name, known)
-    return f"{what}; 'tidegate config' shows them" if near is None else f"{what}; did you mean {near!r}?"
+    return f"{problem}; 'tidegate config' lists them" if near is None else f"{problem}; did you mean {near!r}?"
 
 
 def missing_attribute(name: str) -> str:
-    what = f"an App has no attribute {name!r}"
-    if name in _OF_TOPICS:
-        return f"{what}: write topic.{name}(...)"
-    return f"{what}: write app.faust.{name}" if name in _OF_FAUST else what
+    problem = f"an App has no attribute {name!r}"
+    if name in _TOPIC_METHODS:
+        return f"{problem}: write topic.{name}(...)"
+    return f"{problem}: write app.faust.{name}" if name in _FAUST_ATTRIBUTES else problem

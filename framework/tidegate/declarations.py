@@ -1,4 +1,4 @@
-"""The topics of a service, as `app.process` and `app.actor` accept them: its inputs, their keys, its outputs."""
+"""The inputs, keys and outputs of a service, from the arguments of `app.process` and `app.actor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar
 from tidegate.errors import DefinitionError
 from tidegate.functions.declaration.factories import KeyFunction
 from tidegate.functions.declaration.key_types import KeyedInput
-from tidegate.functions.declaration.validation import KeyBy, check_field, getter
+from tidegate.functions.declaration.validation import KeyBy, check_field, key_function
 from tidegate.functions.definition import Guarantee
 from tidegate.functions.policies import ErrorPolicy
 from tidegate.functions.topics import TopicDefinition
@@ -38,7 +38,7 @@ KeyOf = KeyBy[T] | Mapping[Topic[Any], KeyBy[Any]]
 
 
 class TopicOptions(TypedDict, total=False):
-    """The parameters of `app.topic` besides value_type= and key=."""
+    """The options of `app.topic` other than `value_type` and `key`."""
 
     key_type: Any
     partitions: int | None
@@ -50,7 +50,7 @@ class TopicOptions(TypedDict, total=False):
 
 
 class ProcessOptions(TypedDict, total=False):
-    """What `app.process` takes besides the topics and how they are keyed."""
+    """The options of `app.process` other than the topics and `key_by`."""
 
     to: Outputs
     name: str | None
@@ -65,7 +65,7 @@ class ProcessOptions(TypedDict, total=False):
 
 
 class ActorOptions(TypedDict, total=False):
-    """What `app.actor` takes besides the handler and the type of its keys."""
+    """The options of `app.actor` other than the handler and `key_type`."""
 
     to: Outputs
     name: str | None
@@ -77,52 +77,52 @@ class ActorOptions(TypedDict, total=False):
     remember: Duration
 
 
-def inputs_of(label: str, inputs: Inputs) -> tuple[TopicDefinition, ...]:
+def inputs_of(service: str, inputs: Inputs) -> tuple[TopicDefinition, ...]:
     if not inputs:
         raise DefinitionError(
-            f"service {label!r} reads no topic: @app.process(topic, ...). "
-            f"One that takes messages only is made by app.actor({label!r})."
+            f"service {service!r} reads no topic: write @app.process(topic, ...). "
+            f"For a service that only takes messages, write app.actor({service!r})."
         )
-    definitions = tuple(definition_of(f"service {label!r} reads", topic) for topic in inputs)
+    definitions = tuple(definition_of(f"service {service!r} reads", topic) for topic in inputs)
     for topic in definitions:
         if isinstance(topic.time, EventTime):
             check_field(f"topic {topic.name!r} takes its time from", topic.time.of, topic.codec.type)
     if len(set(inputs)) < len(inputs):
-        raise DefinitionError(f"service {label!r}: name the topics that it reads each once")
+        raise DefinitionError(f"service {service!r} reads a topic twice; name each input topic once")
     return definitions
 
 
-def outputs_of(label: str, to: Outputs) -> dict[str, TopicDefinition]:
+def outputs_of(service: str, to: Outputs) -> dict[str, TopicDefinition]:
     if isinstance(to, Mapping):
         named: list[tuple[str, Any]] = list(to.items())
     else:
         topics = [to] if isinstance(to, Topic | str) or not isinstance(to, Iterable) else list(to)
         named = [(getattr(topic, "name", repr(topic)), topic) for topic in topics]
-    definitions = {name: definition_of(f"service {label!r} emits to", topic) for name, topic in named}
+    definitions = {name: definition_of(f"service {service!r} emits to", topic) for name, topic in named}
     if len(definitions) != len(named):
-        raise DefinitionError(f"service {label!r}: to= takes topics made by app.topic(...), each once")
+        raise DefinitionError(f"service {service!r}: to= names a topic twice; name each output topic once")
     return definitions
 
 
 def key_functions(inputs: Inputs, key_by: KeyOf[Any] | None) -> tuple[KeyFunction, ...]:
-    """For each input a function from a value to its key; None: the key of the record."""
+    """The key function of each input; None: the input is not re-keyed."""
     if key_by is None:
         return (None,) * len(inputs)
     if isinstance(key_by, Mapping):
         missing = [topic.name for topic in inputs if topic not in key_by]
         if missing:
-            raise DefinitionError(f"key_by= says nothing about {', '.join(missing)}")
-        chosen: list[KeyBy[Any]] = [key_by[topic] for topic in inputs]
+            raise DefinitionError(f"key_by= has no key for {', '.join(missing)}; give one for each input topic")
+        keys: list[KeyBy[Any]] = [key_by[topic] for topic in inputs]
     else:
-        chosen = [key_by] * len(inputs)
-    for topic, item in zip(inputs, chosen, strict=True):
-        check_field(f"key_by= takes the key of {topic.name!r} from", item, topic.definition.codec.type)
-    return tuple(map(getter, chosen))
+        keys = [key_by] * len(inputs)
+    for topic, key in zip(inputs, keys, strict=True):
+        check_field(f"key_by= takes the key of {topic.name!r} from", key, topic.definition.codec.type)
+    return tuple(map(key_function, keys))
 
 
 def keyed_inputs(inputs: Inputs, key_by: KeyOf[Any] | None) -> list[KeyedInput]:
-    chosen = [key_by.get(topic) if isinstance(key_by, Mapping) else key_by for topic in inputs]
+    keys = [key_by.get(topic) if isinstance(key_by, Mapping) else key_by for topic in inputs]
     return [
         KeyedInput(topic.definition, rekeyed=key is not None, field=key if isinstance(key, str) else None)
-        for topic, key in zip(inputs, chosen, strict=True)
+        for topic, key in zip(inputs, keys, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""A topic of an app, as users declare it: what its values are, and how they are sent from outside of services."""
+"""Topic: a declared topic of an app, and sending to it from outside of services."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class Publisher(Protocol):
 
 
 class Topic(TopicReference[T], Generic[T]):
-    """A topic whose values are of type T, made by `app.topic(name, value_type=T)`. Services read it and emit to it;
-    Faust's agents do, too."""
+    """A topic with values of type T, declared by `app.topic(name, value_type=T)`.
+
+    Services read it (`@app.process(topic)`) and emit to it (`to=topic`), and so do Faust agents. `send` and `send_many`
+    append to it from outside of services."""
 
     def __init__(self, definition: TopicDefinition, publisher: Callable[[], Publisher]) -> None:
         self._definition, self._publisher = definition, publisher
@@ -47,7 +49,7 @@ class Topic(TopicReference[T], Generic[T]):
 
     @property
     def definition(self) -> TopicDefinition:
-        """What was declared."""
+        """The declaration."""
         return self._definition
 
     @overload
@@ -68,31 +70,34 @@ class Topic(TopicReference[T], Generic[T]):
         timestamp: Instant | float | None = None,
         headers: TopicHeaders = (),
     ) -> int | None:
-        """Append one value from outside of a service: from a timer, a web view, an agent. None is a tombstone, which
-        deletes its key from a compacted topic.
+        """Append one value, from outside of a service: from a Faust timer, a web view or an agent.
 
-        key: else the topic's own function gives it. timestamp: milliseconds since 1970 or an aware datetime, else now;
-        a float is Faust's seconds. Returns a position after the record, when it is durable. Within a Faust agent the
-        record goes through Faust's producer: it is durable before the agent's position is committed, and the result is
-        None."""
+        value: None is a tombstone, which deletes the key from a compacted topic. key: default: the topic's key function
+        of the value. timestamp: milliseconds since 1970 or an aware datetime; a float is seconds, as in Faust; default:
+        now.
+
+        Returns the position after the record, once it is durable. In a Faust agent, Faust's producer sends the record:
+        it is durable before the agent's offset is committed, and the result is None."""
         return await self._publisher().send(self._definition, value, key=key, timestamp=timestamp, headers=headers)
 
     async def send_many(
         self, values: Iterable[T], *, timestamp: Instant | None = None, headers: Headers = ()
     ) -> Mapping[int, int]:
-        """Append values, keyed by the topic's own function, in one transaction: all of them or none.
+        """Append values in one transaction: all of them or none. The topic's key function gives their keys.
 
-        Returns, for each partition that got some, the position after its last one, when all are durable."""
+        timestamp: of all records; default: now. Returns the position after the last record of each partition, once all
+        are durable."""
         return await self._publisher().send_many(self._definition, values, timestamp=timestamp, headers=headers)
 
 
 def definition_of(what: str, topic: object) -> TopicDefinition:
-    """`what` needs a topic of an app: a name, a type or a topic of Faust's is refused."""
+    """The definition of an app's topic. DefinitionError: it is a name, a type or a Faust topic. `what` begins the
+    message."""
     if not isinstance(topic, Topic):
         if any(base.__module__.startswith("faust.") for base in type(topic).__mro__):
             raise DefinitionError(
-                f"{what} {topic}, a topic of Faust's alone. For services: "
+                f"{what} {topic}, which only Faust knows. Declare it for services: "
                 f"app.topic(name, value_type=..., key=..., partitions=..., retention=..., ...)"
             )
-        raise DefinitionError(f"{what} {topic!r}, which is no topic made by app.topic(...)")
+        raise DefinitionError(f"{what} {topic!r}, which is not a topic declared by app.topic(...)")
     return topic.definition

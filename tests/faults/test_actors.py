@@ -21,7 +21,7 @@ from tests.faults.support.world import World
 from tidegate import AskTimeoutError
 from tidegate.client.remote_actors import connect_actors
 from tidegate.errors import LogError, OwnerError
-from tidegate.functions.messages import Outgoing
+from tidegate.functions.messages import OutgoingMessage
 from tidegate.host.actor_client import ActorClient
 from tidegate.state.map_keys import plain_subkey
 
@@ -76,7 +76,7 @@ class Asking:
         while True:
             try:
                 name = f"deposit-{message.id}"
-                answered = await post.ask(Outgoing("account", key, message, name), timeout=1.5)
+                answered = await post.ask(OutgoingMessage("account", key, message, name), timeout=1.5)
             except (AskTimeoutError, LogError, OwnerError):
                 self.given_up += 1
             else:

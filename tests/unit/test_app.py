@@ -38,9 +38,9 @@ async def nothing(ctx: Context, event: Any) -> None: ...
 def test_an_option_that_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(DefinitionError, match="'comit_interval'; did you mean 'commit_interval'"):
         App("app", comit_interval=1)  # type: ignore[call-arg]
-    with pytest.raises(DefinitionError, match="'colour'; 'tidegate config' shows them"):
+    with pytest.raises(DefinitionError, match="'colour'; 'tidegate config' lists them"):
         App("app", colour="red")  # type: ignore[call-arg]
-    with pytest.raises(DefinitionError, match=r"Faust's, App\(..., faust=\{'stream_buffer_maxsize': ...\}\)"):
+    with pytest.raises(DefinitionError, match=r"of Faust, so write App\(..., faust=\{'stream_buffer_maxsize': ...\}\)"):
         App("app", stream_buffer_maxsize=7)  # type: ignore[call-arg]
 
 
@@ -239,9 +239,9 @@ def test_names_that_a_log_cannot_bear_are_refused(name: str) -> None:
     ("wrong", "message"),
     [
         ({"partitions": 0}, "at least 1, not 0"),
-        ({"retention": -1}, "at least 0, which keeps records for ever"),
+        ({"retention": -1}, "at least 0, which keeps records forever"),
         ({"retention": timedelta(days=-1)}, "at least 0"),
-        ({"retention_bytes": -1}, "leave it out"),
+        ({"retention_bytes": -1}, "omit it"),
     ],
 )
 def test_limits_that_would_remove_records_at_once_are_refused(wrong: dict[str, Any], message: str) -> None:
@@ -303,9 +303,9 @@ def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
         app.process(topic, to=["t"])(nothing)  # type: ignore[list-item]
     with pytest.raises(DefinitionError, match="emits to 'out'"):
         app.process(topic, to="out")(nothing)  # type: ignore[arg-type]
-    with pytest.raises(DefinitionError, match="each once"):
+    with pytest.raises(DefinitionError, match="output topic once"):
         app.process(topic, to=[topic, topic])(nothing)
-    with pytest.raises(DefinitionError, match="each once"):
+    with pytest.raises(DefinitionError, match="input topic once"):
         app.process(topic, topic)(nothing)
 
 

@@ -210,7 +210,7 @@ class Replay:
 
     def _alone(self) -> _Alone:
         definition = self._definition
-        mine = self._service.definition.reading(lambda topic: replace(topic, partitions=1))
+        mine = self._service.definition.with_input_topics(lambda topic: replace(topic, partitions=1))
         mine = replace(
             mine,
             inputs=tuple(map(_behind_its_shuffle, mine.inputs)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.client.remote_actors import connect_actors
 from tidegate.errors import UnknownMessageError, UnknownNameError, UsageError
-from tidegate.functions.messages import MessageDefinition, Outgoing, Posted
+from tidegate.functions.messages import MessageDefinition, OutgoingMessage, Posted
 from tidegate.host.app_definition import AppDefinition
 from tidegate.query.json_values import parse_key
 
@@ -41,12 +41,12 @@ class ActorCommand:
     async def tell(self, content: str, message: str | None, idempotency_key: str | None) -> Posted:
         _, value = self.read(content, message)
         async with connect_actors(self._definition, self._flags) as actors:
-            return await actors.tell(Outgoing(self._service.name, self._key, value, idempotency_key))
+            return await actors.tell(OutgoingMessage(self._service.name, self._key, value, idempotency_key))
 
     async def ask(self, content: str, message: str | None, idempotency_key: str | None, timeout: float) -> str:
         """The reply, as JSON."""
         definition, value = self.read(content, message)
         async with connect_actors(self._definition, self._flags) as actors:
-            outgoing = Outgoing(self._service.name, self._key, value, idempotency_key)
+            outgoing = OutgoingMessage(self._service.name, self._key, value, idempotency_key)
             answered = await actors.ask(outgoing, timeout=timeout)
         return "null" if answered.value is None else definition.reply.encode(answered.value).decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.functions.messages import ASK_SECONDS, Answered, Messenger, Outgoing, Posted
+from tidegate.functions.messages import ASK_SECONDS, AskResult, Messenger, OutgoingMessage, Posted
 from tidegate.time.clock import Duration
 
 __all__ = ("LateMessenger",)
@@ -16,8 +16,8 @@ class LateMessenger:
     def __init__(self, messenger: Callable[[], Messenger]) -> None:
         self._messenger = messenger
 
-    async def tell(self, message: Outgoing) -> Posted:
+    async def tell(self, message: OutgoingMessage) -> Posted:
         return await self._messenger().tell(message)
 
-    async def ask(self, message: Outgoing, *, timeout: Duration = ASK_SECONDS) -> Answered:
+    async def ask(self, message: OutgoingMessage, *, timeout: Duration = ASK_SECONDS) -> AskResult:
         return await self._messenger().ask(message, timeout=timeout)

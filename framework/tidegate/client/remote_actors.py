@@ -16,7 +16,7 @@ from typing import Any, Final
 from tidegate.client.log_access import LogAccess
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import DataError, LogUnavailableError, OwnerLeftError, RefusedError, UsageError
-from tidegate.functions.messages import ASK_SECONDS, Answered, Outgoing, Posted
+from tidegate.functions.messages import ASK_SECONDS, AskResult, OutgoingMessage, Posted
 from tidegate.host.actor_client import ActorClient
 from tidegate.host.app_definition import AppDefinition
 from tidegate.host.host import Host
@@ -184,11 +184,11 @@ class AppMessenger:
         """The app's current host: the app may be given another one before it starts."""
         return self._find_host()
 
-    async def tell(self, message: Outgoing) -> Posted:
+    async def tell(self, message: OutgoingMessage) -> Posted:
         async with self._actors() as actors:
             return await actors.tell(message)
 
-    async def ask(self, message: Outgoing, *, timeout: Duration = ASK_SECONDS) -> Answered:
+    async def ask(self, message: OutgoingMessage, *, timeout: Duration = ASK_SECONDS) -> AskResult:
         async with self._actors() as actors:
             return await actors.ask(message, timeout=timeout)
 

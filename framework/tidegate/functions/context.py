@@ -1,4 +1,4 @@
-"""The context of a handler: the current record, and the handler's outputs, timers and messages."""
+"""The context of a handler: the current record, timers, emitting, messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TimeDomain = Literal["event", "processing"]
 
 
 class Origin(NamedTuple):
-    """Where the current record was read."""
+    """The position of the current record in the log."""
 
     topic: str
     partition: int
@@ -32,95 +32,100 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Timer:
-    """A timer of a key, set or fired."""
+    """A timer of a key, pending or fired."""
 
     name: str
     at: int
-    """In ms since 1970."""
+    """Milliseconds since 1970."""
     time: TimeDomain
+    """Whether `at` is compared with the watermark or with the clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskInfo:
-    """A task of a service."""
+    """A task of a service, as `open` and lifecycle hooks get it."""
 
     app: str
     service: str
     number: int
-    """The number of the task, and of the partitions that it reads."""
+    """The task's number within the service: that of the partitions which it reads."""
 
 
 class Timers(ABC):
-    """The timers of the current key. A name identifies one timer: setting it again moves it. Each fires once."""
+    """The timers of the current key, `ctx.timers`. A key has one timer per name, which fires once; setting it again
+    moves it. Iterating gives the pending timers."""
 
     @abstractmethod
     def at(self, when: Instant, *, name: str, time: TimeDomain = "event") -> None:
-        """Set a timer that fires when the watermark (or, with time="processing", the clock) reaches `when`."""
+        """Set a timer that fires when the watermark reaches `when`; with time="processing", when the clock does.
+
+        when: milliseconds since 1970, or an aware datetime. name: as in `@service.on_timer(name)`."""
 
     @abstractmethod
     def after(self, span: Duration, *, name: str, time: TimeDomain = "event") -> None:
-        """Set a timer that fires `span` (seconds or a timedelta) after the current record's time, or, with
-        time="processing", after the current time of the clock."""
+        """Set a timer that fires `span` after the current record's timestamp; with time="processing", after now.
+
+        span: seconds, or a timedelta."""
 
     @abstractmethod
     def cancel(self, name: str) -> bool:
-        """Cancel the timer. Returns whether it was set."""
+        """Remove the timer. False: it was not set."""
 
     @abstractmethod
     def get(self, name: str) -> Timer | None:
-        """The timer of this name, or None if it is not set."""
+        """The pending timer, or None."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[Timer]: ...
 
 
 class Context(ABC, Generic[K, R]):
-    """The current record, and the actions of its handler. Valid until the handler returns.
+    """The current record, and what a handler can do with it. Valid until the handler ends.
 
-    `Context[int]` says that keys are whole numbers, and `Context[int, Balance]` also what the handler of a message
-    replies with: type checkers then know `ctx.key` and check `ctx.reply`. A bare `Context` leaves both open."""
+    `Context[int]` declares the type of the keys, and `Context[int, Balance]` also that of replies, so that type
+    checkers know `ctx.key` and check `ctx.reply`. In a bare `Context` both are Any."""
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters: Any) -> Any:
-            """The second parameter is optional."""
-            given = parameters if isinstance(parameters, tuple) else (parameters,)
-            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
+            """The type of replies is optional."""
+            arguments = parameters if isinstance(parameters, tuple) else (parameters,)
+            return super().__class_getitem__((*arguments, Any) if len(arguments) == 1 else arguments)
 
     @property
     @abstractmethod
     def key(self) -> K:
-        """The current key, of the service's key type (text unless declared otherwise)."""
+        """The current key, of the service's key type (default: str)."""
 
     @property
     @abstractmethod
     def timestamp(self) -> int:
-        """The record's time, in ms, by the topic's source of time; in a timer's handler, the timer's time."""
+        """The record's time in ms, from the topic's time source; in a timer handler, the time that was set."""
 
     @property
     @abstractmethod
     def watermark(self) -> int:
-        """The task's watermark: records with this time or less are no longer expected."""
+        """The task's event time in ms: no further records with this timestamp or an earlier one are expected."""
 
     @property
     @abstractmethod
     def late(self) -> bool:
-        """Whether the record's time is not after the watermark."""
+        """Whether the record's timestamp is not after the watermark."""
 
     @property
     @abstractmethod
     def now(self) -> int:
-        """The clock, in ms."""
+        """The time of the clock in ms: processing time."""
 
     @property
     @abstractmethod
     def headers(self) -> Headers:
-        """The record's headers, in their order: pairs of a name and bytes."""
+        """The record's headers in their order: pairs of a name and bytes."""
 
     @property
     @abstractmethod
     def origin(self) -> Origin | None:
-        """The position at which the record was read, before any re-keying; None in a timer's handler."""
+        """The record's topic, partition and offset (before a shuffle, if it was re-keyed); None in a timer handler."""
 
     @property
     @abstractmethod
@@ -130,7 +135,7 @@ class Context(ABC, Generic[K, R]):
     @property
     @abstractmethod
     def task(self) -> TaskInfo:
-        """The task that handles the record."""
+        """The task that runs this handler."""
 
     @property
     @abstractmethod
@@ -147,11 +152,11 @@ class Context(ABC, Generic[K, R]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        """Emit a value, as part of this record's transaction. None is emitted as a tombstone, a record without a value,
-        if the topic is compacted or its type allows None.
+        """Emit a record to an output topic, in the same transaction as the current record.
 
-        `to`: one of the service's declared outputs, a topic or the name of one; without it, the first. `key`: else the
-        topic's own key function, else the current key. `timestamp`: else the current record's."""
+        value: None is a tombstone, if the topic is compacted or its type allows None. to: a declared output of the
+        service, as a topic or by name; default: the first. key: default: the topic's key function of the value, or
+        without one the current key. timestamp: default: that of the current record."""
 
     @abstractmethod
     def delete(
@@ -162,7 +167,9 @@ class Context(ABC, Generic[K, R]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        """Emit a tombstone for a key, like `emit(None, key=key)`. In a compacted topic it deletes the key."""
+        """Emit a tombstone for a key, as `emit(None, key=key)` does. It removes the key from a compacted topic.
+
+        to, timestamp: as for `emit`."""
 
     @abstractmethod
     def tell(
@@ -174,11 +181,12 @@ class Context(ABC, Generic[K, R]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> None:
-        """Put a message into the mailbox of another actor, or of this one, as part of this record's transaction.
+        """Send a message to an actor, in the same transaction as the current record.
 
-        `service`: of this app, itself or by name. `timestamp`: else the current record's."""
+        service: a service of this app, or its name. key: the actor; it may be the current one. timestamp: default: that
+        of the current record."""
 
     @abstractmethod
     def reply(self, value: R) -> None:
-        """Reply to the current message, once. `ask` returns the value when this record is committed; a message that was
-        sent with `tell` has no reply. Only handlers of messages can reply."""
+        """Reply to the current message, at most once. `ask` returns the value when this message is committed; the reply
+        to a message from `tell` is discarded. Only message handlers can reply."""

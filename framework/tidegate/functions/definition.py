@@ -1,5 +1,5 @@
-"""The frozen definition of a service, from which the engine runs it. `Service` collects it from declarations, and the
-plan of a run completes it."""
+"""ServiceDefinition: the immutable description of a service that the engine runs. `Service` builds it from
+declarations, and the plan of a run completes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidegate.state.kinds import State
 
 __all__ = (
     "ActorSpec",
-    "Bound",
+    "BoundHandlers",
     "ExecutionSpec",
     "Guarantee",
     "InputSpec",
@@ -49,11 +49,11 @@ class InputSpec:
     topic: TopicDefinition
     handler: InputHandler
     key: Callable[[Any], Any] | None = None
-    """Returns the key of a value for this service; None: the key of the record."""
+    """The key function that re-keys the input; None: the records keep their keys."""
     shuffle: ShuffleSteps | None = None
-    """The steps that a shuffle applies to the values first; None: no steps."""
+    """The steps of the shuffle before the service; None: there are none."""
     broadcast: bool = False
-    """Every task reads the whole topic. Such an input does not determine the placement of keys."""
+    """Every task reads the whole topic. Such an input does not affect the partitioning of keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +61,15 @@ class ExecutionSpec:
     """How the tasks of a service run its handlers."""
 
     parallelism: int | None = None
-    """The number of tasks; None: the number of partitions of the inputs."""
+    """The number of tasks; None: the number of partitions of the input topics."""
     concurrency: int = 1000
-    """How many handlers of one task may be suspended at the same time."""
+    """The number of handlers of one task that may be suspended at the same time."""
     timeout: float | None = None
-    """The time limit of a handler, in seconds."""
+    """The longest time that a handler may take, in seconds."""
     guarantee: Guarantee = "exactly_once"
     threads: int | None = None
-    """The number of threads per worker for its handlers, which must be plain functions; None: the event loop."""
+    """The number of threads per worker that run its handlers, which are plain functions; None: the event loop runs
+    them."""
 
     def check(self, service: str) -> None:
         if self.concurrency < 1:
@@ -88,14 +89,14 @@ class ExecutionSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorSpec:
-    """The messages that a service handles as an actor."""
+    """The messages of a service, and its mailbox."""
 
     messages: Mapping[str, MessageDefinition] = field(default_factory=dict)
-    """By name. Without messages the service has no mailbox."""
+    """By name. A service without messages has no mailbox."""
     partitions: int = 0
-    """The partitions of the mailbox, if it is the only input; 0: those of the settings."""
+    """The partitions of the mailbox, if it is the only input; 0: as in the settings."""
     remember_ms: int = _DAY_MS
-    """How long idempotency keys are kept."""
+    """How long idempotency keys are remembered."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "messages", MappingProxyType(dict(self.messages)))
@@ -103,17 +104,17 @@ class ActorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class LifecycleHooks:
-    """The hooks of the function form, before the first record of a task and after the last one."""
+    """Functions that run before the first record of a task and after the last one. A class has methods instead."""
 
     open: LifecycleHook | None = None
     close: LifecycleHook | None = None
 
 
-class Bound(NamedTuple):
-    """The handlers of a service with one set of state objects."""
+class BoundHandlers(NamedTuple):
+    """The handlers of a service with one set of state handles."""
 
     inputs: Mapping[str, BoundHandler]
-    """By topic: `call(ctx, event, *states)`. Only inputs with a user's handler."""
+    """By topic: `call(ctx, event, *states)`. Without the inputs of the engine's own operators."""
     timers: Mapping[str | None, BoundHandler]
     """By the timer's name: `call(ctx, timer, *states)`."""
     messages: Mapping[str, BoundHandler]
@@ -122,7 +123,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceDefinition:
-    """The complete declaration of a service."""
+    """The immutable description of a service."""
 
     name: str
     inputs: tuple[InputSpec, ...]
@@ -134,14 +135,14 @@ class ServiceDefinition:
     execution: ExecutionSpec = ExecutionSpec()
     actor: ActorSpec = ActorSpec()
     prototype: ProcessFunction[Any, Any] | None = None
-    """The prototype of the class form; None: the handlers are functions."""
+    """The object that each task copies; None: the handlers are functions."""
     timers: Mapping[str | None, HandlerSpec] = field(default_factory=dict)
-    """By the timer's name; None handles all other names."""
+    """By timer name; the handler under None takes all other names."""
     migrations: Mapping[tuple[str, int], Migration] = field(default_factory=dict)
-    """By the state's name and the version that they migrate from."""
+    """By state name and old version."""
     hooks: LifecycleHooks = LifecycleHooks()
     part_of: str | None = None
-    """The declared service for which the plan added this one, such as a shuffle; None: it is declared itself."""
+    """The declared service that needs this one, such as the service behind a shuffle; None: it was declared itself."""
 
     def __post_init__(self) -> None:
         for name in ("outputs", "states", "timers", "migrations"):
@@ -166,39 +167,39 @@ class ServiceDefinition:
             if isinstance(handler, HandlerSpec) and handler.is_async(self.prototype):
                 raise DefinitionError(
                     f"service {self.name!r}: threads={self.execution.threads} runs plain functions in threads, but "
-                    f"{handler.label} is an 'async def'. Write it as a 'def' that blocks, or leave threads= out: other "
-                    f"handlers run while an async handler awaits"
+                    f"{handler.label} is an 'async def'. Write it as a 'def' that blocks, or leave threads= out: while "
+                    f"an async handler awaits, others run"
                 )
 
     # -- inputs ------------------------------------------------------------------------------------------------------
     @property
     def topics(self) -> tuple[TopicDefinition, ...]:
-        """The topics of its inputs."""
+        """The input topics."""
         return tuple(spec.topic for spec in self.inputs)
 
-    def reading(self, change: Callable[[TopicDefinition], TopicDefinition]) -> Self:
+    def with_input_topics(self, change: Callable[[TopicDefinition], TopicDefinition]) -> Self:
         """The same service with other input topics."""
         return replace(self, inputs=tuple(replace(spec, topic=change(spec.topic)) for spec in self.inputs))
 
     @property
     def shuffled(self) -> bool:
-        """Whether any input is re-keyed, or has steps for a shuffle."""
+        """Whether there is a shuffle before any input."""
         return any(spec.key is not None or spec.shuffle is not None for spec in self.inputs)
 
     @property
     def mailbox(self) -> TopicDefinition | None:
-        """The topic of its messages; the plan adds it to the inputs."""
+        """The topic of its messages, which the plan adds to the inputs."""
         return next((topic for topic in self.topics if topic.mailbox), None)
 
     # -- tasks and keys ----------------------------------------------------------------------------------------------
     @cached_property
     def placement(self) -> TopicDefinition:
-        """The input topic whose partitions determine the task of a key. All inputs that are not broadcast are
-        co-partitioned, so any of them does."""
-        found = next((spec.topic for spec in self.inputs if not spec.broadcast), None)
-        if found is None:
-            raise DefinitionError(f"service {self.name!r} has no input that is partitioned by key; add one")
-        return found
+        """The input topic that determines the task of a key. All inputs that are not broadcast are co-partitioned, so
+        the first one of them does."""
+        topic = next((spec.topic for spec in self.inputs if not spec.broadcast), None)
+        if topic is None:
+            raise DefinitionError(f"service {self.name!r} has only broadcast inputs; it needs one partitioned by key")
+        return topic
 
     @property
     def tasks(self) -> int:
@@ -212,34 +213,34 @@ class ServiceDefinition:
     # -- handlers ----------------------------------------------------------------------------------------------------
     @property
     def messages(self) -> Mapping[str, MessageDefinition]:
-        """The messages that it handles as an actor, by name."""
+        """Its messages, by name."""
         return self.actor.messages
 
     def handles_timer(self, name: str) -> bool:
         return name in self.timers or None in self.timers
 
-    def bind(self, states: Mapping[str, State], opened: ProcessFunction[Any, Any] | None) -> Bound:
-        """`opened`: the task's object of the class form, after `open`."""
-        mine = None if opened is None else _with_states(opened, states)
+    def bind(self, states: Mapping[str, State], opened: ProcessFunction[Any, Any] | None) -> BoundHandlers:
+        """`opened`: the task's ProcessFunction, after its `open`."""
+        instance = None if opened is None else _with_states(opened, states)
         handlers = {spec.topic.name: spec.handler for spec in self.inputs}
-        return Bound(
+        return BoundHandlers(
             {
-                topic: handler.bind(states, mine)
+                topic: handler.bind(states, instance)
                 for topic, handler in handlers.items()
                 if isinstance(handler, HandlerSpec)
             },
-            {name: handler.bind(states, mine) for name, handler in self.timers.items()},
-            {name: message.handler.bind(states, mine) for name, message in self.messages.items()},
+            {name: handler.bind(states, instance) for name, handler in self.timers.items()},
+            {name: message.handler.bind(states, instance) for name, message in self.messages.items()},
         )
 
 
 def _with_states(opened: ProcessFunction[Any, Any], states: Mapping[str, State]) -> ProcessFunction[Any, Any]:
-    mine = copy.copy(opened)
+    instance = copy.copy(opened)
     for name, state in states.items():
-        if name in vars(mine):
+        if name in vars(instance):
             raise DefinitionError(
-                f"{type(mine).__qualname__}.{name} is a state, so __init__ and open must not assign it: give its "
-                f"default in the annotation, Annotated[ValueState[...], Default(...)]"
+                f"{type(instance).__qualname__}.{name} is a state, so __init__ and open must not assign it: declare "
+                f"its default in the annotation, Annotated[ValueState[...], Default(...)]"
             )
-        setattr(mine, name, state)
-    return mine
+        setattr(instance, name, state)
+    return instance

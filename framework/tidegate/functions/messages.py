@@ -1,8 +1,8 @@
-"""Messages to actors: the types that a service handles, their replies, and the contract of a messenger."""
+"""Messages to actors: their definitions, requests and replies, and the interface that sends them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args, get_origin, overload
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = (
     "ASK_SECONDS",
-    "Answered",
+    "AskResult",
     "MessageDefinition",
     "Messenger",
-    "Outgoing",
+    "OutgoingMessage",
     "Posted",
     "ReplyOfAnotherType",
     "Request",
+    "definition_for",
     "handling",
     "marked_methods",
     "message_definition",
     "on",
     "refuse_in_handlers",
     "reply_of",
-    "the_one_for",
 )
 
 M = TypeVar("M")
@@ -39,31 +39,31 @@ R = TypeVar("R")
 Reply = TypeVar("Reply", covariant=True)
 
 ASK_SECONDS: Final = 10.0
-"""The default timeout of `ask`."""
+"""The default timeout of an ask."""
 
 _MARK: Final = "__tidegate_message__"
 
 handling: ContextVar[str | None] = ContextVar("handling", default=None)
-"""The task whose handler is running. In a handler, only actions of its context are part of the transaction."""
+"""The task whose handler is running. Only what the handler does through its context is part of its transaction."""
 
 
 def refuse_in_handlers(verb: str, target: str) -> None:
-    """Refuse `send`, `tell` and `ask` that bypass the context."""
+    """InsideHandlerError: a handler calls the `send`, `tell` or `ask` for code outside of handlers."""
     task = handling.get()
     if task is not None:
         raise InsideHandlerError(verb, task, target)
 
 
 class Posted(NamedTuple):
-    """The position of a message in its mailbox."""
+    """The position of a message in its mailbox, returned by `service.tell`."""
 
     topic: str
     partition: int
     position: int
-    """The position after the message."""
+    """The offset after the message."""
 
 
-class Answered(NamedTuple):
+class AskResult(NamedTuple):
     """A reply, and the position of its message."""
 
     value: Any
@@ -71,49 +71,49 @@ class Answered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message that is not in its mailbox yet."""
+class OutgoingMessage:
+    """A message to be sent."""
 
     service: str
     key: Any
     message: Any
     idempotency_key: str | None = None
     timestamp: Instant | None = None
-    """None: the time of the append."""
+    """None: the time at which it is sent."""
     headers: Headers = ()
 
 
 class Messenger(Protocol):
-    """Carries messages to the services of an app, from outside of their handlers."""
+    """Sends messages to the services of an app, from outside of their handlers."""
 
-    async def tell(self, message: Outgoing) -> Posted: ...
+    async def tell(self, message: OutgoingMessage) -> Posted: ...
 
-    async def ask(self, message: Outgoing, *, timeout: Duration = ASK_SECONDS) -> Answered: ...
+    async def ask(self, message: OutgoingMessage, *, timeout: Duration = ASK_SECONDS) -> AskResult: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class MessageDefinition:
-    """One type of message that a service takes."""
+    """A type of message that a service handles."""
 
     name: str
     """Its name on the wire."""
     codec: Codec[Any]
     reply: Codec[Any]
-    """The codec of its replies."""
+    """The codec of replies."""
     handler: HandlerSpec
 
 
 class Request(Generic[Reply]):
-    """A message with a typed reply: `class Withdraw(msgspec.Struct, Request[Balance])`.
+    """Base class of messages whose reply has a type: `class Withdraw(msgspec.Struct, Request[Balance])`.
 
-    The type of the reply is declared here only: `@service.on(Withdraw)` uses it, and for type checkers
+    `@service.on(Withdraw)` takes the type of the reply from it, and type checkers infer the result of an ask: that of
     `await account.ask("ann", Withdraw(3))` is a Balance. The handler must reply."""
 
     __slots__ = ()
 
 
 class ReplyOfAnotherType:
-    """The type that type checkers report if the reply to a Request is used as another type."""
+    """The type that type checkers report where the reply to a Request is used as another type."""
 
 
 def reply_of(message_type: Any) -> Any:
@@ -138,7 +138,9 @@ def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> Messa
 
 
 def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:
-    """In a ProcessFunction: this method handles messages of this type. See `Service.on`."""
+    """Decorates a method of a ProcessFunction that handles messages of a type.
+
+    message_type, name, reply: as for `Service.on`."""
 
     def mark(method: Any) -> Any:
         setattr(method, _MARK, (message_type, name, reply))
@@ -148,37 +150,37 @@ def on(message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:
 
 
 def marked_methods(cls: type) -> dict[str, MessageDefinition]:
-    """The messages that the methods of a class handle, inherited ones included."""
-    found: dict[str, MessageDefinition] = {}
+    """The messages that the methods of a class handle, including inherited methods."""
+    messages: dict[str, MessageDefinition] = {}
     for attribute in dir(cls):
-        marked = getattr(getattr(cls, attribute, None), _MARK, None)
-        if marked is None:
+        mark = getattr(getattr(cls, attribute, None), _MARK, None)
+        if mark is None:
             continue
-        message_type, name, reply = marked
+        message_type, name, reply = mark
         handler = HandlerSpec(method=attribute, event_type=message_type)
         definition = message_definition(cls.__qualname__, message_type, name, reply, handler)
-        if definition.name in found:
+        if definition.name in messages:
             raise DefinitionError(f"{cls.__qualname__} has two handlers for the message {definition.name!r}; keep one")
-        found[definition.name] = definition
-    return found
+        messages[definition.name] = definition
+    return messages
 
 
 def message_definition(
     label: str, message_type: Any, name: str | None, reply: Any, handler: HandlerSpec
 ) -> MessageDefinition:
-    called = name or getattr(message_type, "__name__", None)
-    if not called or not called.isascii() or not called.isprintable():
+    name = name or getattr(message_type, "__name__", None)
+    if not name or not name.isascii() or not name.isprintable():
         raise DefinitionError(
-            f"{label}: messages of type {message_type!r} have no name; give them one: on(..., name='...')"
+            f"{label}: messages of type {message_type!r} need a name in printable ASCII: on(..., name='...')"
         )
-    reply = _agreed_reply(label, message_type, reply)
+    reply = _reply_type(label, message_type, reply)
     if bytes in (message_type, reply):
-        raise DefinitionError(f"{label}: a message and its reply are JSON, so neither can be of type bytes")
-    return MessageDefinition(name=called, codec=codec_for(message_type), reply=codec_for(reply), handler=handler)
+        raise DefinitionError(f"{label}: messages and replies are JSON, so their types cannot be bytes")
+    return MessageDefinition(name=name, codec=codec_for(message_type), reply=codec_for(reply), handler=handler)
 
 
-def _agreed_reply(label: str, message_type: Any, reply: Any) -> Any:
-    """The type of the reply, from reply= or from the message's base class Request."""
+def _reply_type(label: str, message_type: Any, reply: Any) -> Any:
+    """From the message's type, if it is a Request, or from reply=. They must agree."""
     declared = reply_of(message_type)
     if declared is Any or reply is Any or reply == declared:
         return reply if declared is Any else declared
@@ -188,17 +190,13 @@ def _agreed_reply(label: str, message_type: Any, reply: Any) -> Any:
     )
 
 
-def the_one_for(service: str, messages: Mapping[str, MessageDefinition], message: Any) -> MessageDefinition:
-    """The definition of a message by its type. Raises UnknownMessageError if the service does not handle it."""
-    kind = type(message)
+def definition_for(service: str, messages: Mapping[str, MessageDefinition], message: Any) -> MessageDefinition:
+    """The definition of a message by its type. UnknownMessageError: the service has no handler for it."""
+    message_type = type(message)
     for definition in messages.values():
-        if definition.codec.type is kind:
+        if definition.codec.type is message_type:
             return definition
     for definition in messages.values():
         if definition.codec.check(message):
             return definition
-    raise UnknownMessageError(service, kind.__name__, _names(messages.values()))
-
-
-def _names(messages: Iterable[MessageDefinition]) -> list[str]:
-    return [definition.name for definition in messages]
+    raise UnknownMessageError(service, message_type.__name__, [definition.name for definition in messages.values()])

@@ -1,4 +1,4 @@
-"""Migrations: functions from the values of one version of a state to those of the next."""
+"""Migrations: functions that convert the values of a state from one version to the next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _MARK: Final = "__tidegate_migration__"
 
 
 def migration(state: str, *, from_version: int) -> Callable[[F], F]:
-    """Declares a migration in a ProcessFunction, from this version of a state to the next.
+    """Decorates a static method of a ProcessFunction that converts values of a state to the next version.
+
+    state: the name of the state. from_version: the version of the old values.
 
     @staticmethod
     @migration("pair", from_version=1)
@@ -33,16 +35,16 @@ def migration(state: str, *, from_version: int) -> Callable[[F], F]:
 
 
 def declared_migrations(cls: type) -> Iterator[tuple[str, int, Callable[[Any], Any]]]:
-    """The migrations that a class declares or inherits; its own take precedence."""
-    names = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
-    for value in names.values():
-        function = value.__func__ if isinstance(value, staticmethod) else value
-        marked = getattr(function, _MARK, None)
-        if marked is None:
+    """The migrations of a class, including inherited ones that it does not override."""
+    attributes = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+    for attribute in attributes.values():
+        function = attribute.__func__ if isinstance(attribute, staticmethod) else attribute
+        mark = getattr(function, _MARK, None)
+        if mark is None:
             continue
-        if function is value:
+        if function is attribute:
             raise DefinitionError(f"{cls.__qualname__}.{function.__name__} must be a @staticmethod: it has no self")
-        yield (*marked, function)
+        yield (*mark, function)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Migration:
     from_version: int
     function: Callable[[Any], Any]
     old_type: Any
-    """The type of the function's parameter; Any: plain JSON values."""
+    """The annotated type of the function's parameter; Any: values decoded from plain JSON."""
 
     def codec(self, kind: str) -> Codec[Any]:
         return codec_for(list[self.old_type] if kind == "operator" else self.old_type)  # type: ignore[name-defined]
@@ -60,7 +62,7 @@ class Migration:
 def read_migration(
     state: str, from_version: int, function: Callable[[Any], Any], names: Mapping[str, Any]
 ) -> Migration:
-    """Read the declaration of a migration function."""
+    """Reads the signature of a migration."""
     label = getattr(function, "__qualname__", repr(function))
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
         raise DefinitionError(f"{label}: a migration is a plain function from an old value to a new one, not async")

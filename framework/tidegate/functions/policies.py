@@ -1,4 +1,4 @@
-"""Error policies: what a service does with a record whose handler fails, or that cannot be decoded."""
+"""Error policies: what happens to a record that cannot be decoded or whose handler fails. Each service has one."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ("DEAD_LETTER", "SKIP", "STOP", "DeadLetter", "ErrorPolicy", "Retry", 
 
 
 class ErrorPolicy:
-    """Use STOP, SKIP, DEAD_LETTER or retry(...)."""
+    """What happens to a record that fails: STOP, SKIP, DEAD_LETTER or retry(...)."""
 
 
 @dataclass(frozen=True)
 class Stop(ErrorPolicy):
-    """The worker stops with the error. The record has no committed effects, and is read again at the next start."""
+    """The worker stops with the error. The record has no effect, and is processed again after the next start."""
 
 
 @dataclass(frozen=True)
 class Skip(ErrorPolicy):
-    """The record counts as handled, without any effect. It is logged and counted."""
+    """The record is skipped: it has no effect, and is logged and counted."""
 
 
 @dataclass(frozen=True)
 class DeadLetter(ErrorPolicy):
-    """The record goes to `{app}.{service}.dead-letters` with the error and its origin, in the same transaction."""
+    """The record is written to `{app}.{service}.dead-letters` with its error and origin, in the same transaction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retry(ErrorPolicy):
-    """The handler runs again after a delay. Its key waits, and other keys proceed."""
+    """The handler is called again after a delay. Records of the same key wait; other keys continue."""
 
     times: int
     backoff_ms: int
@@ -41,7 +41,7 @@ class Retry(ErrorPolicy):
     then: ErrorPolicy
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait before the given retry; the first is 1."""
+        """The delay before this retry in seconds; the first retry is 1."""
         try:
             return min(self.backoff_ms * self.factor ** (attempt - 1), self.most_ms) / 1000
         except OverflowError:
@@ -61,8 +61,10 @@ def retry(
     most: Duration = 30.0,
     then: ErrorPolicy = STOP,
 ) -> Retry:
-    """Retry up to `times` times. The delay is `backoff` before the first retry, and is multiplied by `factor` before
-    each further one, up to `most`. If all retries fail, the policy `then` applies."""
+    """An error policy with retries and exponential backoff.
+
+    times: the number of retries. backoff: the delay before the first one. factor: each delay is this much longer than
+    the one before. most: the longest delay. then: the policy after the last retry: STOP, SKIP or DEAD_LETTER."""
     backoff_ms, most_ms = to_duration(backoff), to_duration(most)
     if times < 1 or factor < 1 or min(backoff_ms, most_ms) < 0 or not isinstance(then, Stop | Skip | DeadLetter):
         raise DefinitionError(

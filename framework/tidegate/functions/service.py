@@ -1,4 +1,4 @@
-"""The object that the decorator of a service returns: it collects declarations and sends messages to the actors."""
+"""Service: what `app.process` and `app.actor` return. It collects declarations, and sends messages to actors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.functions.messages import (
     ASK_SECONDS,
     MessageDefinition,
     Messenger,
-    Outgoing,
+    OutgoingMessage,
     Posted,
     ReplyOfAnotherType,
     Request,
@@ -38,15 +38,17 @@ K = TypeVarWithDefault("K", contravariant=True, default=Any)
 
 
 class Service(ServiceReference[K], Generic[K]):
-    """A keyed service of an app, whose keys are of type K.
+    """A keyed service of an app, with keys of type K. `@app.process(...)` and `app.actor(...)` create it.
 
-    Calling it calls the handler itself, for plain unit tests."""
+    Its decorators add handlers: `on` for messages, `on_timer` for timers, `on_open` and `on_close` for the lifecycle of
+    a task, `migrate` for old state. `tell` and `ask` send messages to its actors. Calling the service calls the
+    decorated function, for plain unit tests."""
 
     messenger: Messenger | None = None
-    """Carries messages to the service. Set when the service is registered with an app."""
+    """Sends messages to it. Set by the app."""
 
     def __init__(self, definition: ServiceDefinition, original: Any, names: Mapping[str, Any]) -> None:
-        """`names`: the local names that the annotations of its handlers may use."""
+        """`names`: local names that annotations of its handlers may use, in addition to global ones."""
         self._definition, self._planned = definition, False
         self._original, self._names = original, names
         self.__doc__ = original.__doc__
@@ -64,11 +66,11 @@ class Service(ServiceReference[K], Generic[K]):
 
     @property
     def definition(self) -> ServiceDefinition:
-        """As declared so far."""
+        """The definition from the declarations so far."""
         return self._definition
 
     def complete(self) -> ServiceDefinition:
-        """The definition to plan with. Later declarations would be missing there, so they are refused."""
+        """The definition for a plan. Later declarations would be missing in it, so they are refused."""
         self._planned = True
         return self._definition
 
@@ -78,7 +80,7 @@ class Service(ServiceReference[K], Generic[K]):
         return self._original
 
     def on_timer(self, name: str | None = None) -> TimerDecorator[K]:
-        """Handle the timer of this name; without a name, all timers that have no handler of their own."""
+        """Decorates the handler of the timers with this name; without a name, of all timers without a handler."""
         if callable(name):
             raise DefinitionError(f"write @{self.name}.on_timer() or @{self.name}.on_timer('name'), with parentheses")
 
@@ -107,10 +109,11 @@ class Service(ServiceReference[K], Generic[K]):
     def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> MessageDecorator[K, Any, Any]: ...
 
     def on(self, message_type: Any, *, name: str | None = None, reply: Any = Any) -> Any:
-        """Handle messages of this type: those of `tell`, `ask` and `ctx.tell`.
+        """Decorates the handler of a type of message, from `tell`, `ask` and `ctx.tell`.
 
-        name: the name of the type on the wire, by default that of the class. reply: the type of the value that the
-        handler passes to `ctx.reply`, and that `ask` returns."""
+        message_type: the type of the message. name: its name on the wire; default: the name of the type. reply: the
+        type of the values that the handler passes to `ctx.reply` and that `ask` returns; default: that of the
+        `Request`."""
 
         def register(handler: Handler) -> Handler:
             if self.definition.prototype is not None:
@@ -142,7 +145,7 @@ class Service(ServiceReference[K], Generic[K]):
 
     @property
     def messages(self) -> Mapping[str, MessageDefinition]:
-        """The types of message that the service handles, by name."""
+        """The types of message that it handles, by name."""
         return self.definition.messages
 
     async def tell(
@@ -154,11 +157,12 @@ class Service(ServiceReference[K], Generic[K]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> Posted:
-        """Put a message into the mailbox of the actor `key`. Returns its position once it is durable.
+        """Send a message to an actor. Returns its position in the mailbox, once it is durable.
 
-        idempotency_key: messages with the same one are handled once. In a handler, use `ctx.tell`."""
-        carrier = self._carrier("tell")
-        return await carrier.tell(Outgoing(self.name, key, message, idempotency_key, timestamp, headers))
+        key: the actor. idempotency_key: messages to an actor with the same one are handled once. timestamp: default:
+        now. Handlers use `ctx.tell` instead."""
+        messenger = self._messenger_for("tell")
+        return await messenger.tell(OutgoingMessage(self.name, key, message, idempotency_key, timestamp, headers))
 
     @overload
     async def ask(
@@ -172,7 +176,7 @@ class Service(ServiceReference[K], Generic[K]):
         headers: Headers = (),
     ) -> R: ...
 
-    @overload  # where the expected type is not the reply's, so that mypy rejects the first overload
+    @overload  # for mypy, where the result is used as another type, so that the first overload does not match
     async def ask(  # type: ignore[overload-cannot-match]
         self,
         key: K,
@@ -206,15 +210,18 @@ class Service(ServiceReference[K], Generic[K]):
         timestamp: Instant | None = None,
         headers: Headers = (),
     ) -> Any:
-        """Send a message to the actor `key`, and wait for the reply: the value that its handler passed to `ctx.reply`,
-        or None. It arrives once the handler's effects are committed. The reply to a `Request[R]` is an R.
+        """Send a message to an actor and wait for the reply: the value from `ctx.reply`, or None. It arrives after the
+        commit of everything that the handler did. The reply to a `Request[R]` is an R.
 
-        idempotency_key: a repeated message with the same one is not handled again, and has the same reply.
+        key: the actor. timeout: of the wait for the reply. idempotency_key: a second message to the actor with the same
+        one is not handled; its reply is that of the first. timestamp: default: now.
+
         Raises RejectedError, MessageFailedError, IdempotencyError, and AskTimeoutError after `timeout`."""
-        carrier, outgoing = self._carrier("ask"), Outgoing(self.name, key, message, idempotency_key, timestamp, headers)
-        return (await carrier.ask(outgoing, timeout=timeout)).value
+        messenger = self._messenger_for("ask")
+        outgoing = OutgoingMessage(self.name, key, message, idempotency_key, timestamp, headers)
+        return (await messenger.ask(outgoing, timeout=timeout)).value
 
-    def _carrier(self, verb: str) -> Messenger:
+    def _messenger_for(self, verb: str) -> Messenger:
         refuse_in_handlers(verb, self.name)
         if self.messenger is None:
             raise UsageError(
@@ -225,22 +232,23 @@ class Service(ServiceReference[K], Generic[K]):
 
     # -- hooks -------------------------------------------------------------------------------------------------------
     def migrate(self, state: str, *, from_version: int) -> Callable[[Handler], Handler]:
-        """Declare how values of this version of a state become those of the next. A class uses `@migration`.
+        """Decorates a function that converts values of a state to the next version. Classes use `@migration` instead.
 
             @matchmaker.migrate("pair", from_version=1)
             def with_a_time(old: PairV1) -> Pair: ...
 
-        The parameter's annotation is the type of the old values; without one they are plain JSON values. If the
-        function returns None, the value is removed. It runs once for each stored value, when a task opens."""
+        state: the name of the state. from_version: the version of the old values. The annotation of the parameter is
+        the type of the old values; without one they are plain JSON values. A result of None removes the value. The
+        function runs once for each stored value, when a task is opened."""
 
         def register(function: Handler) -> Handler:
             declared = self.definition.states.get(state)
             if declared is None:
-                raise DefinitionError(f"service {self.name!r} has no state {state!r}, so none can be migrated")
+                raise DefinitionError(f"service {self.name!r} has no state {state!r} to migrate")
             if not 1 <= from_version < declared.version:
                 raise DefinitionError(
-                    f"service {self.name!r}: state {state!r} has version {declared.version}, so a migration from "
-                    f"version {from_version} does not apply; declare the state with Version({from_version + 1})"
+                    f"service {self.name!r}: state {state!r} has version {declared.version}, which a migration from "
+                    f"version {from_version} does not lead to; declare it with Version({from_version + 1})"
                 )
             migrations = self.definition.migrations
             if (state, from_version) in migrations:
@@ -252,13 +260,13 @@ class Service(ServiceReference[K], Generic[K]):
         return register
 
     def on_open(self, hook: LifecycleHook) -> LifecycleHook:
-        """Run before the first record of a task."""
+        """Decorates a function that runs before the first record of a task, such as to open a client."""
         self._refuse_class_form("open")
         self._declare("on_open", hooks=replace(self.definition.hooks, open=hook))
         return hook
 
     def on_close(self, hook: LifecycleHook) -> LifecycleHook:
-        """Run after the last record of a task."""
+        """Decorates a function that runs after the last record of a task."""
         self._refuse_class_form("close")
         self._declare("on_close", hooks=replace(self.definition.hooks, close=hook))
         return hook
@@ -267,8 +275,8 @@ class Service(ServiceReference[K], Generic[K]):
     def _declare(self, verb: str, **changes: Any) -> None:
         if self._planned:
             raise DefinitionError(
-                f"@{self.name}.{verb} comes too late: the app has been planned or started. Declare all handlers and "
-                f"hooks of service {self.name!r} at module level, before the app starts"
+                f"@{self.name}.{verb} comes too late: the app is already planned or running. Declare all handlers and "
+                f"hooks of service {self.name!r} with the service, before the app starts"
             )
         self._definition = replace(self._definition, **changes)
 

@@ -1,4 +1,4 @@
-"""The steps of a shuffle before an input: it may filter, project and combine values before it sends them."""
+"""The steps of a shuffle: it can filter, project and combine values before it sends them."""
 
 from __future__ import annotations
 
@@ -14,41 +14,42 @@ __all__ = ("ShuffleSteps",)
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffleSteps:
-    """Steps of a shuffle, in this order. They are plain functions of values: they have neither context nor state.
+    """The steps of a shuffle, applied in this order. They are plain functions of values, without context or state.
 
-    A step that fails leaves no trace of its record: the error policy of the service behind the shuffle decides about
-    it. Steps are not repeated, for they would fail again: `retry(...)` goes at once to what it does then."""
+    If a step fails, its record has no effect, and the error policy of the service behind the shuffle applies. Steps are
+    not retried, since they would fail again: `retry(...)` applies its `then` policy at once."""
 
     filter: Callable[[Any], bool] | None = None
-    """Whether a value is sent. A dropped value still advances the watermark."""
+    """Whether a value is sent. The watermark advances for values that are not sent, too."""
     project: Callable[[Any], Any] | None = None
-    """From a value to the value that is sent instead. The input's key is taken from the original value."""
+    """From a value to the value that is sent instead. The key is that of the original value."""
     combine: Callable[[Any, Any], Any] | None = None
-    """From two values of one key, the earlier one first, to the value that stands for both. The values of a key are
-    combined until the commit, which sends one record for it, with the latest of their times and without their headers.
-    It may change and return the first value unless it fails: then that must be as it was before."""
+    """From two values of one key, the earlier one first, to a combined value. The values of a key are combined until
+    the next commit, which sends one record for the key, with the latest of the timestamps and without headers. The
+    function may mutate and return the first value, but must not leave it changed if it fails."""
     codec: Codec[Any] | None = None
-    """The codec of the values that `project` returns; None: the topic's."""
+    """The codec of what `project` returns; None: that of the topic."""
 
     def __post_init__(self) -> None:
         if self.filter is None and self.project is None and self.combine is None:
             raise DefinitionError("a shuffle without steps needs no ShuffleSteps: leave them out")
         if self.codec is not None and self.project is None:
-            raise DefinitionError("codec= of ShuffleSteps is that of what project= returns: give both, or neither")
+            raise DefinitionError("codec= of ShuffleSteps is the codec of what project= returns: give both, or neither")
 
-    def codec_of(self, read: Codec[Any]) -> Codec[Any]:
-        """The codec of the sent values, for an input with this codec."""
-        return read if self.codec is None else self.codec
+    def codec_of(self, input_codec: Codec[Any]) -> Codec[Any]:
+        """The codec of the values that are sent."""
+        return input_codec if self.codec is None else self.codec
 
-    def apply(self, value: Any, read: Codec[Any]) -> tuple[bool, Any]:
-        """Filter and project: whether a value is sent, and the value to send."""
+    def apply(self, value: Any, input_codec: Codec[Any]) -> tuple[bool, Any]:
+        """Filters and projects. Returns whether a value is sent, and the value."""
         if self.filter is not None and not self.filter(value):
             return False, None
         if self.project is None:
             return True, value
-        sent, codec = self.project(value), self.codec_of(read)
-        if not codec.check(sent):
+        projected, codec = self.project(value), self.codec_of(input_codec)
+        if not codec.check(projected):
             raise EncodeError(
-                f"project= of a shuffle returns {type_name(type(sent))} where {type_name(codec.type)} is sent"
+                f"project= of a shuffle returns {type_name(type(projected))}, not {type_name(codec.type)}: return "
+                f"values of that type, or declare codec="
             )
-        return True, sent
+        return True, projected

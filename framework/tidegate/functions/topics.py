@@ -1,4 +1,4 @@
-"""The definition of a topic."""
+"""TopicDefinition: the declaration of a topic, with the encoding and partitioning of its records."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tidegate.time.watermarks import BoundedOutOfOrderness, WatermarkStrategy
 __all__ = ("KeyTypeSource", "TopicDefinition", "TopicHeaders")
 
 TopicHeaders = Headers | Mapping[str, bytes]
-"""Headers as users give them."""
+"""Headers as users pass them."""
 
 KeyTypeSource = Literal["declared", "field", "default"]
-"""The source of a topic's key type: key_type=, the field in key=, or neither, in which case keys are text."""
+"""The origin of a topic's key type: key_type=, the field that key= names, or the default, str."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class TopicDefinition:
     codec: Codec[Any]
     partitions: int
     key: Callable[[Any], Any] | None = None
-    """Returns the key of a value that is sent without one."""
+    """The key function."""
     key_type: Any = str
     key_type_from: KeyTypeSource = "default"
     time: TimeSource = field(default_factory=EventTime)
@@ -37,12 +37,13 @@ class TopicDefinition:
     retention_bytes: int | None = None
     compact: bool = False
     internal: bool = False
-    """Created by Tidegate for internal use. Keys are partitioned by key group, so that a rescale moves ranges."""
+    """Created by Tidegate for its own records. It is partitioned by key group, so that a rescale moves ranges of keys.
+    """
     carried: bool = False
-    """Holds the records in flight to a service in the savepoint from which this run started: read first, and not
-    written in this run."""
+    """Contains the records that were in flight at the checkpoint from which this run began. They are read first, and
+    none are added."""
     mailbox: bool = False
-    """Holds the messages to a service, from tasks and from clients. It carries no event time."""
+    """Contains the messages to a service, from tasks of the app and from outside. It has no event time."""
 
     def __str__(self) -> str:
         return self.name
@@ -62,11 +63,12 @@ class TopicDefinition:
     # -- values ------------------------------------------------------------------------------------------------------
     @property
     def takes_tombstones(self) -> bool:
-        """Whether None may be written, as a tombstone."""
+        """Whether None can be written, as a tombstone."""
         return self.compact or allows_none(self.codec.type)
 
     def encode(self, value: Any) -> bytes | None:
-        """Encode a value; None is a tombstone. Raises EncodeError or its subclass TombstoneError."""
+        """The bytes of a value; None for a tombstone. Raises EncodeError; TombstoneError, a subclass, for None in a
+        topic without tombstones."""
         if value is not None:
             return self.codec.encode(value)
         if not self.takes_tombstones:
@@ -74,18 +76,18 @@ class TopicDefinition:
         return None
 
     def decode(self, raw: bytes | None) -> Any:
-        """Decode a value; that of a tombstone is None. Raises DecodeError."""
+        """The value; None for a tombstone. Raises DecodeError."""
         return None if raw is None else self.codec.decode(raw)
 
     # -- keys --------------------------------------------------------------------------------------------------------
     def key_of(self, value: Any) -> bytes | None:
-        """The key of a value by the topic's key function; None without one."""
+        """The key of a value, from the topic's key function; None: the topic has none."""
         if self.key is None:
             return None
         if value is None:
             raise EncodeError(
-                f"a tombstone has no value from which {self.name!r} could take its key: pass the key to delete, with "
-                f"key=... or ctx.delete(key, to=...)"
+                f"a tombstone has no value from which topic {self.name!r} could take its key: pass key=..., or write "
+                f"ctx.delete(key, to=...)"
             )
         return encode_key(self.key(value))
 
@@ -96,9 +98,9 @@ class TopicDefinition:
 
     @property
     def placement(self) -> Callable[[bytes], int]:
-        """`partition_for` with all constants bound: it is called for every emitted record."""
+        """`partition_for` as a faster function, with a table of the key groups: every emitted record calls it."""
         count = self.partitions
         if self.internal:
-            places = [task_of_group(group, count) for group in range(KEY_GROUPS)]
-            return lambda key: places[key_group(key)]
+            partitions = [task_of_group(group, count) for group in range(KEY_GROUPS)]
+            return lambda key: partitions[key_group(key)]
         return lambda key: partition_of(key, count)

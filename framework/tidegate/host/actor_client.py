@@ -29,7 +29,14 @@ from tidegate.errors import (
     UnknownMessageError,
     UnknownNameError,
 )
-from tidegate.functions.messages import ASK_SECONDS, Answered, MessageDefinition, Outgoing, Posted, the_one_for
+from tidegate.functions.messages import (
+    ASK_SECONDS,
+    AskResult,
+    MessageDefinition,
+    OutgoingMessage,
+    Posted,
+    definition_for,
+)
 from tidegate.keys import encode_key
 from tidegate.logs.base import LogRecord, NewRecord, Reader, TopicPartition
 from tidegate.logs.records import check_headers
@@ -56,7 +63,7 @@ class Readable(Protocol):
 
 
 def compose(
-    plan: Plan, outgoing: Outgoing, now: int, address: ReplyAddress | None
+    plan: Plan, outgoing: OutgoingMessage, now: int, address: ReplyAddress | None
 ) -> tuple[MessageDefinition, TopicPartition, NewRecord]:
     """The mailbox record of a message: its definition, its target partition, and the record."""
     when = now if outgoing.timestamp is None else to_instant(outgoing.timestamp)
@@ -65,7 +72,7 @@ def compose(
         if service not in plan.services:
             raise UnknownNameError("service", service, plan.services)
         raise UnknownMessageError(service, type(message).__name__, ())
-    mailbox, definition = known.mailbox, the_one_for(service, known.messages, message)
+    mailbox, definition = known.mailbox, definition_for(service, known.messages, message)
     check_headers(outgoing.headers)
     raw, key_bytes = definition.codec.encode(message), encode_key(outgoing.key)
     named = (*letter_headers(definition.name, outgoing.idempotency_key, address), *outgoing.headers)
@@ -83,11 +90,11 @@ class ActorClient:
         """Pending asks fail."""
         await self._replies.close()
 
-    async def tell(self, message: Outgoing) -> Posted:
+    async def tell(self, message: OutgoingMessage) -> Posted:
         _, target, record = compose(self._plan, message, self._clock.now(), None)
         return await self._post(target, record)
 
-    async def ask(self, message: Outgoing, *, timeout: Duration = ASK_SECONDS) -> Answered:
+    async def ask(self, message: OutgoingMessage, *, timeout: Duration = ASK_SECONDS) -> AskResult:
         seconds = to_duration(timeout) / 1000
         limit = asyncio.timeout(seconds)
         try:
@@ -102,7 +109,7 @@ class ActorClient:
         value = read_reply(message.service, definition, message.idempotency_key, record)
         if isinstance(value, ActorError):
             raise value
-        return Answered(value, posted)
+        return AskResult(value, posted)
 
     async def _post(self, target: TopicPartition, record: NewRecord) -> Posted:
         return Posted(target.topic, target.partition, await self._send(target, record))

@@ -24,7 +24,7 @@ from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, Usage
 from tidegate.functions.context import Timer
 from tidegate.functions.declaration.references import TopicReference
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.messages import MessageDefinition, Outgoing, Request
+from tidegate.functions.messages import MessageDefinition, OutgoingMessage, Request
 from tidegate.functions.topics import TopicDefinition
 from tidegate.host.actor_client import compose
 from tidegate.keys import decode_key, encode_key
@@ -186,7 +186,7 @@ class AppHarness(DrivenApp):
     ) -> None:
         """Put a message into the mailbox of the actor `key`."""
         name = self._service(service).name
-        self._post(Outgoing(name, key, message, idempotency_key, timestamp, headers), None)
+        self._post(OutgoingMessage(name, key, message, idempotency_key, timestamp, headers), None)
         if settle:
             self.settle()
 
@@ -228,7 +228,7 @@ class AppHarness(DrivenApp):
         for example because the handler waits for a retry."""
         self._asked += 1
         name, address = self._service(service).name, ReplyAddress(0, "harness", self._asked)
-        definition = self._post(Outgoing(name, key, message, idempotency_key, timestamp, headers), address)
+        definition = self._post(OutgoingMessage(name, key, message, idempotency_key, timestamp, headers), address)
         self.settle()
         for _, record in self._read(f"{self._definition.id}.replies"):
             if reply_id(record) == address.id:
@@ -238,7 +238,7 @@ class AppHarness(DrivenApp):
                 return value
         raise AskTimeoutError(name, 0, idempotency_key)
 
-    def _post(self, message: Outgoing, address: ReplyAddress | None) -> MessageDefinition:
+    def _post(self, message: OutgoingMessage, address: ReplyAddress | None) -> MessageDefinition:
         definition, target, record = compose(self.engine.plan, message, self.clock.now(), address)
         self.run(self._append({target: [record]}))
         return definition

@@ -132,7 +132,7 @@ def renamed(definition: AppDefinition, prefix: str) -> AppDefinition:
 
     services = [
         replace(
-            service.reading(topic),
+            service.with_input_topics(topic),
             outputs={name: topic(known) for name, known in service.outputs.items()},
         )
         for service in definition.services

@@ -108,7 +108,7 @@ def test_an_ask_whose_handler_does_not_reply_is_answered_with_none_when_it_is_do
 
 
 class Audit(msgspec.Struct, Request[Receipt], frozen=True):
-    """Answered if the actor is asked to."""
+    """AskResult if the actor is asked to."""
 
     answer: bool = True
 

@@ -166,5 +166,5 @@ def test_keys_belong_where_the_inputs_that_are_not_broadcast_say() -> None:
 
 def test_a_service_of_broadcast_inputs_alone_has_no_place_for_keys() -> None:
     rules = InputSpec(topic=topic("rules", str), handler=HandlerSpec(function=rename), broadcast=True)
-    with pytest.raises(DefinitionError, match="no input that is partitioned by key"):
+    with pytest.raises(DefinitionError, match="has only broadcast inputs"):
         _ = ServiceDefinition(name="service", inputs=(rules,), outputs={}).tasks

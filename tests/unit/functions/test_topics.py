@@ -66,6 +66,6 @@ def test_json_null_is_read_as_none_and_empty_bytes_are_not() -> None:
 
 
 def test_a_tombstone_has_no_value_to_take_its_key_from() -> None:
-    with pytest.raises(EncodeError, match=r"pass the key to delete.*ctx\.delete"):
+    with pytest.raises(EncodeError, match=r"pass key=.*ctx\.delete"):
         topic(Customer, compact=True, key=lambda customer: customer.id).key_of(None)
     assert topic(Customer, compact=True).key_of(None) is None

@@ -19,7 +19,7 @@ from tidegate.engine.processing.mailbox import Mailbox
 from tidegate.engine.processing.output import Emissions, Emitted, Output
 from tidegate.errors import DataError, HandlerOverError, UndeclaredOutputError, UsageError
 from tidegate.functions.context import Context, Origin, TaskInfo, Timer, Timers
-from tidegate.functions.definition import Bound, ServiceDefinition
+from tidegate.functions.definition import BoundHandlers, ServiceDefinition
 from tidegate.keys import decode_key, encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
 from tidegate.logs.records import check_headers, check_size
@@ -129,7 +129,7 @@ class TaskContext(Context):
         )
         self.timers_set: list[Entry] = self._timers.set
         """What the running handler has set; always the same list."""
-        self.bound: Bound = definition.bind(self._objects, opened)
+        self.bound: BoundHandlers = definition.bind(self._objects, opened)
         self.lent = self._lendable()
         """What handlers get instead of their state, if that is a plain value and all that their service has."""
         self.loops: dict[Any, Any] = {}

@@ -34,7 +34,7 @@ from tidegate.engine.processing.work_item import WorkItem
 from tidegate.errors import RejectedError, UnknownMessageError, UnknownNameError, UsageError
 from tidegate.functions.declaration.handler_call import BoundHandler
 from tidegate.functions.definition import ServiceDefinition
-from tidegate.functions.messages import Request, the_one_for
+from tidegate.functions.messages import Request, definition_for
 from tidegate.functions.topics import TopicDefinition
 from tidegate.keys import encode_key
 from tidegate.logs.base import Headers, LogRecord, NewRecord, TopicPartition
@@ -72,7 +72,7 @@ class Mailbox:
     ) -> tuple[TopicPartition, NewRecord]:
         output = self._outputs.get(service) or self._output(service)
         messages = self._services[service].messages
-        definition = the_one_for(service, messages, message)
+        definition = definition_for(service, messages, message)
         try:
             raw = definition.codec.encode_raw(message)
         except definition.codec.encode_failures as error:

@@ -161,7 +161,7 @@ class Plan:
         return replace(topic, partitions=partitions, retention_ms=retention or None)  # 0: without limit
 
     def _with_topics(self, service: ServiceDefinition) -> ServiceDefinition:
-        complete = with_mailbox(self.app, service.reading(self._complete)).reading(self._complete)
+        complete = with_mailbox(self.app, service.with_input_topics(self._complete)).with_input_topics(self._complete)
         return replace(complete, outputs={name: self._complete(topic) for name, topic in service.outputs.items()})
 
     def check_placement(self) -> None:

@@ -1,1 +1,1 @@
-"""From decorated functions and classes to service definitions: signatures, types, checks."""
+"""Builds service definitions from decorated functions and classes: signatures, types, checks."""

@@ -1,6 +1,6 @@
-"""The types of the decorators that take handlers: which functions a type checker accepts there.
+"""The types of the decorators of handlers, which determine the functions that a type checker accepts.
 
-A handler takes the context, then the event (the timer, the message), then its states, and returns nothing.
+A handler takes the context, then the event (or timer, or message), then its states, and returns nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Done = TypeVar("Done", bound=Awaitable[None] | None)
 
 
 class ProcessDecorator(Protocol[T]):
-    """Creates a service from a handler of events of type T: a function, a class, or an instance of it."""
+    """Creates a service from the handler of events of type T: a function, a ProcessFunction class, or an instance."""
 
     @overload
     def __call__(self, handler: Callable[Concatenate[Context[K], T, P], Awaitable[None] | None], /) -> Service[K]: ...
@@ -38,19 +38,19 @@ class ProcessDecorator(Protocol[T]):
 
 
 class TimerDecorator(Protocol[K_co]):
-    """Accepts a function of the context, optionally the timer, and states."""
+    """Takes a function of the context, optionally the timer, and states."""
 
     def __call__(self, handler: Callable[Concatenate[Context[K_co], P], Done], /) -> Callable[..., Done]: ...
 
 
 class MessageDecorator(Protocol[K_co, T, R]):
-    """Accepts a function that handles messages of type T, and may reply with an R."""
+    """Takes a function that handles messages of type T and may reply with an R."""
 
     def __call__(self, handler: Callable[Concatenate[Context[K_co, R], T, P], Done], /) -> Callable[..., Done]: ...
 
 
 class MessageMethodDecorator(Protocol[M, Q]):
-    """The same for a method of a ProcessFunction, whose states are attributes."""
+    """Takes a method of a ProcessFunction that handles messages. Its states are attributes of the class."""
 
     def __call__(
         self, method: Callable[[S, Context[Any, Q], M], Done], /

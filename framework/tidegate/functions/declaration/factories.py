@@ -1,4 +1,4 @@
-"""Creates services from functions and ProcessFunctions, and actors that handle messages only."""
+"""Creates services: from a function, from a ProcessFunction, or as an actor that only takes messages."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tidegate.functions.topics import TopicDefinition
 __all__ = ("KeyFunction", "actor_service", "class_service", "function_service")
 
 KeyFunction = Callable[[Any], Any] | None
-"""Returns the key of a value for a service; None: the key of the record."""
+"""Re-keys an input by a function of its values; None: the records keep their keys."""
 
 
 def function_service(
     handler: Handler, names: Mapping[str, Any], *, name: str, inputs: Sequence[tuple[TopicDefinition, KeyFunction]],
     **options: Any,
 ) -> Service:  # fmt: skip
-    """`inputs`: the topics, each with a function from a value to its key; None: the key of the record."""
+    """`inputs`: topics and their key functions. `names`: local names that annotations may use."""
     signature = read_signature(handler, names, event="event")
     check_key_type(signature.label, signature.key_type, options["key_type"])
     for state in signature.states:
@@ -43,12 +43,12 @@ def function_service(
 
 
 def actor_service(names: Mapping[str, Any], **options: Any) -> Service:
-    """Create a service that reads only its mailbox; `Service.on` adds the handlers."""
+    """A service whose only input is its mailbox. `Service.on` adds the handlers."""
     return Service(ServiceDefinition(inputs=(), **options), _no_events, names)
 
 
 def _no_events(ctx: Any, event: Any) -> None:
-    """The class form of a service that reads only its mailbox."""
+    """The documentation of the service: it only takes messages."""
 
 
 def class_service(
@@ -86,11 +86,11 @@ def _check_methods(
     key_type: Any,
 ) -> None:
     for message in messages.values():
-        check_method(cls, message.handler.method, names, given="message", key_type=key_type)
+        check_method(cls, message.handler.method, names, argument="message", key_type=key_type)
     if reads and cls.process is ProcessFunction.process:
         raise DefinitionError(f"{cls.__qualname__} needs a method: def process(self, ctx, event)")
-    check_method(cls, "process", names, given="event", key_type=key_type)
-    check_method(cls, "on_timer", names, given="timer", key_type=key_type)
+    check_method(cls, "process", names, argument="event", key_type=key_type)
+    check_method(cls, "on_timer", names, argument="timer", key_type=key_type)
 
 
 def _event_type(cls: type) -> Any:
@@ -109,8 +109,8 @@ def _inputs(
 
 
 def _typed(service: str, topic: TopicDefinition, event_type: Any) -> TopicDefinition:
-    """A topic without a value type gets that of the handler's annotation. A declared value type must match the
-    annotation, or the handler would receive events of another type."""
+    """A topic without a value type gets the handler's annotated event type. A declared value type must be compatible
+    with it, since otherwise the handler would get values of another type."""
     if event_type is Any or isinstance(event_type, typing.TypeVar):
         return topic
     if not may_be(topic.codec.type, event_type):

@@ -1,7 +1,7 @@
-"""How the engine calls a handler: the function, the states it takes, and whether its call needs a coroutine.
+"""How the engine calls a handler: the function, its states, and whether the call creates a coroutine.
 
-A handler is an `async def` or a plain `def`. A plain one is called directly: when the call returns, the handler has
-finished. So is an `async def` that awaits nothing (see `sync_call`); only the others become coroutines.
+A handler is a `def` or an `async def`. A `def` is called directly: when the call returns, the handler has finished. The
+same applies to an `async def` that awaits nothing (see `sync_call`). Only other handlers run as coroutines.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from tidegate.errors import UsageError
 from tidegate.functions.declaration.sync_call import without_coroutine
 
-__all__ = ("BoundHandler", "Rearranged", "bound_handler", "check_result", "is_async", "wraps_async")
+__all__ = ("BoundHandler", "ReorderedHandler", "bound_handler", "check_result", "is_async", "wraps_async")
 
 Function = Callable[..., Any]
 
 
-class Rearranged:
-    """Wraps a handler with its own order of parameters as one that takes context, event, and states."""
+class ReorderedHandler:
+    """Wraps a handler with another order of parameters, so that it takes context, event and states in this order."""
 
     __slots__ = ("function", "order")
 
@@ -31,17 +31,17 @@ class Rearranged:
 
 
 class BoundHandler(NamedTuple):
-    """A handler with one set of state objects. It takes the context, the event (or the timer, or the message), and
-    the states."""
+    """A handler with one set of state handles. It takes the context, the event (or timer, or message), and the
+    states."""
 
     function: Function
     direct: Function | None
-    """The handler as a plain function; None: the handler may suspend, so `function` returns a coroutine."""
+    """The handler as a plain function; None: it may suspend, and `function` returns a coroutine."""
     states: tuple[Any, ...] = ()
 
     def run(self, service: str, context: Any, event: Any) -> None:
-        """Call it directly. Only with `direct`."""
-        assert self.direct is not None  # noqa: S101  asked before
+        """Calls the handler directly. Requires `direct`."""
+        assert self.direct is not None  # noqa: S101  callers check it
         result = self.direct(context, event, *self.states)
         if result is not None:
             check_result(result, service)
@@ -52,26 +52,26 @@ def bound_handler(function: Function, states: tuple[Any, ...] = ()) -> BoundHand
 
 
 def _direct(function: Function) -> Function | None:
-    if isinstance(function, Rearranged):
+    if isinstance(function, ReorderedHandler):
         direct = _direct(function.function)
-        return None if direct is None else Rearranged(direct, function.order)
+        return None if direct is None else ReorderedHandler(direct, function.order)
     return without_coroutine(function) if is_async(function) else function
 
 
 def is_async(function: Function) -> bool:
-    """Whether a call of it makes a coroutine."""
-    if isinstance(function, Rearranged):
+    """Whether a call returns a coroutine."""
+    if isinstance(function, ReorderedHandler):
         return is_async(function.function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def wraps_async(function: Function) -> bool:
-    """Whether it is a plain function around an `async def`, such as a decorator's wrapper that does not await."""
+    """Whether it is a plain function around an `async def`, such as the wrapper of a decorator that is not async."""
     return not is_async(function) and is_async(inspect.unwrap(function))
 
 
 def check_result(result: Any, service: str) -> None:
-    """Refuse the result of a direct call that is not None: a coroutine would never run."""
+    """Checks the discarded result of a direct call. UsageError: it is awaitable, so its work would be lost."""
     if not inspect.isawaitable(result):
         return
     if inspect.iscoroutine(result):

@@ -1,7 +1,6 @@
-"""Typed references to topics and services, as contexts and test harnesses take them.
+"""References to topics and services, as the context and the harness take them in `emit`, `tell` and `send`.
 
-`tidegate.Topic` and `tidegate.Service` derive from these. They carry the types by which emitting, sending and telling
-are checked.
+They carry the types that type checkers use there. `tidegate.Topic` and `tidegate.Service` derive from them.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ K = TypeVar("K", contravariant=True, default=Any)
 
 
 class TopicReference(ABC, Generic[T]):
-    """A topic whose values are of type T."""
+    """A topic with values of type T."""
 
     @property
     @abstractmethod
     def definition(self) -> TopicDefinition:
-        """The declaration of the topic."""
+        """The declaration."""
 
     @property
     def name(self) -> str:
-        """Its name on the log."""
+        """The topic's name in the log."""
         return self.definition.name
 
 
 class ServiceReference(ABC, Generic[K]):
-    """A service whose keys are of type K."""
+    """A service with keys of type K."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its name in the app."""
+        """The service's name in the app."""

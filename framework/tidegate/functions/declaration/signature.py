@@ -1,4 +1,4 @@
-"""Reads a handler's signature, to find its context, event and states."""
+"""Reads the signatures of handlers: which parameter is the context, which the event, and which are states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.codecs import may_be, type_name
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
-from tidegate.functions.declaration.handler_call import Rearranged, wraps_async
+from tidegate.functions.declaration.handler_call import ReorderedHandler, wraps_async
 from tidegate.functions.declaration.handler_spec import HandlerSpec
 from tidegate.state.declaration import StateDeclaration, declare
 
@@ -21,16 +21,16 @@ __all__ = ("HandlerSignature", "check_key_type", "check_method", "read_class_sta
 @dataclass(frozen=True, kw_only=True)
 class HandlerSignature:
     label: str
-    """The name of the handler in errors."""
+    """The handler's name in error messages."""
     states: tuple[StateDeclaration, ...]
     event_type: Any
-    """As annotated; Any without an annotation."""
+    """The annotated type of the event; Any: not annotated."""
     key_type: Any
-    """The K of `Context[K]`; Any if it is not given."""
+    """K of `Context[K]`; Any: not annotated."""
     reply_type: Any
-    """The R of `Context[K, R]`; Any if it is not given."""
+    """R of `Context[K, R]`; Any: not annotated."""
     call: Callable[..., Any]
-    """Takes context, event, and the states in the order of `states`."""
+    """The handler as a function of context, event, and the states in the order of `states`."""
 
     @property
     def handler(self) -> HandlerSpec:
@@ -40,16 +40,16 @@ class HandlerSignature:
 
 
 def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, event: str) -> HandlerSignature:
-    """`event`: the kind of the handler's argument besides context and states, "event" or "timer"."""
+    """`event`: what the handler takes in addition to its states, "event" or "timer"."""
     label = getattr(handler, "__qualname__", repr(handler))
-    _refuse_no_function(label, handler)
+    _check_function(label, handler)
     hints = _hints(handler, names, label)
     order: list[int | StateDeclaration] = []
     event_type: Any = None
     context: Any = Context
     for parameter in inspect.signature(handler).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise DefinitionError(f"{label}: parameter {parameter.name!r} must be an ordinary positional one")
+            raise DefinitionError(f"{label}: parameter {parameter.name!r} must be positional, not keyword-only or *")
         annotation = hints.get(parameter.name, Any)
         declaration = declare(parameter.name, annotation)
         if declaration is not None:
@@ -64,15 +64,16 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
             order.append(1)
         else:
             raise DefinitionError(
-                f"{label}: what is {parameter.name!r}? It takes a Context, one {event}, and states such as ValueState"
+                f"{label}: parameter {parameter.name!r} is neither the Context nor the {event} nor a state: annotate "
+                f"it as a state, such as ValueState[int | None], or remove it"
             )
     if event == "event" and event_type is None:
         raise DefinitionError(
             f"{label} takes no event; write for example: def {_name(handler)}(ctx: Context, event: Event)"
         )
     if event == "timer" and event_type not in (None, Any, Timer):
-        raise DefinitionError(f"{label}: a timer's handler takes a Context, states, and if it wants the Timer")
-    _refuse_result(label, hints.get("return"))
+        raise DefinitionError(f"{label}: a timer handler takes a Context, states, and optionally a Timer")
+    _check_return_type(label, hints.get("return"))
     states = tuple(item for item in order if isinstance(item, StateDeclaration))
     key_type, reply_type = typing.get_args(context) or (Any, Any)
     return HandlerSignature(
@@ -81,7 +82,7 @@ def read_signature(handler: Callable[..., Any], names: Mapping[str, Any], *, eve
         event_type=event_type,
         key_type=key_type,
         reply_type=reply_type,
-        call=_arranged(handler, order),
+        call=_reordered(handler, order),
     )
 
 
@@ -90,7 +91,7 @@ def _is_context(annotation: Any) -> bool:
 
 
 def check_key_type(label: str, annotated: Any, key_type: Any) -> None:
-    """Check that K of a handler's `Context[K]` is the key type of the service."""
+    """DefinitionError: the K of a handler's `Context[K]` is not the service's key type."""
     if not may_be(key_type, annotated):
         raise DefinitionError(
             f"{label} takes a Context[{type_name(annotated)}], but its service's keys are of {type_name(key_type)}: "
@@ -102,14 +103,14 @@ def _name(handler: Callable[..., Any]) -> str:
     return getattr(handler, "__name__", "handler")
 
 
-def _refuse_no_function(label: str, handler: Callable[..., Any]) -> None:
-    """A handler is a `def` or an `async def`. Values that a generator yields, as in a Faust agent, would be lost, and
-    the coroutine that a plain wrapper around an `async def` returns would never be awaited."""
+def _check_function(label: str, handler: Callable[..., Any]) -> None:
+    """A handler is a `def` or an `async def`. The values that a generator yields (as a Faust agent may) would be lost,
+    and the coroutine from a plain wrapper around an `async def` would never be awaited."""
     if not callable(handler):
         raise DefinitionError(f"{label} is no function: write 'def {_name(handler)}(ctx, event)' or an 'async def'")
     function = inspect.unwrap(handler)
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-        raise DefinitionError(f"{label} yields, and nothing reads what a handler yields: send it on with ctx.emit(...)")
+        raise DefinitionError(f"{label} yields, but values that a handler yields are lost: write ctx.emit(...)")
     if wraps_async(handler):
         raise DefinitionError(
             f"{label} is a plain function around an async one, whose coroutine would never be awaited: write the "
@@ -118,19 +119,19 @@ def _refuse_no_function(label: str, handler: Callable[..., Any]) -> None:
 
 
 def _refuse_default(label: str, state: str, default: Any) -> None:
-    """Refuse a default of a state's parameter. It would be ignored, because states are always passed."""
+    """The default of a parameter would be ignored: handlers always get their states."""
     raise DefinitionError(
-        f"{label}: say what state {state!r} is before it is set in its annotation: "
+        f"{label}: declare the default of state {state!r} in its annotation: "
         f"Annotated[ValueState[...], Default({default!r})]"
     )
 
 
-def _refuse_result(label: str, result: Any) -> None:
-    """Refuse a handler with a result, which would be lost."""
-    if result not in (None, type(None), Any, typing.NoReturn, typing.Never):
+def _check_return_type(label: str, return_type: Any) -> None:
+    """A handler's result would be lost."""
+    if return_type not in (None, type(None), Any, typing.NoReturn, typing.Never):
         raise DefinitionError(
-            f"{label} returns {type_name(result)}, and nothing reads what a handler returns: send it on with "
-            f"ctx.emit(...), answer a message with ctx.reply(...), and write '-> None'"
+            f"{label} returns {type_name(return_type)}, but the result of a handler is lost: emit it with "
+            f"ctx.emit(...) or reply to a message with ctx.reply(...), and write '-> None'"
         )
 
 
@@ -141,8 +142,8 @@ def _hints(handler: Any, names: Mapping[str, Any], label: str) -> dict[str, Any]
         raise DefinitionError(f"{label}: an annotation cannot be resolved: {error}") from error
 
 
-def _arranged(handler: Callable[..., Any], order: list[int | StateDeclaration]) -> Callable[..., Any]:
-    """The handler itself if its parameters are in the usual order, so that this case costs no extra call."""
+def _reordered(handler: Callable[..., Any], order: list[int | StateDeclaration]) -> Callable[..., Any]:
+    """The handler itself if its parameters are in the usual order, so that the usual case costs no extra call."""
     if [item for item in order if isinstance(item, int)] == [0, 1] and order[:2] == [0, 1]:
         return handler
     indexes: list[int] = []
@@ -153,11 +154,11 @@ def _arranged(handler: Callable[..., Any], order: list[int | StateDeclaration]) 
         else:
             indexes.append(states)
             states += 1
-    return Rearranged(handler, indexes)
+    return ReorderedHandler(handler, indexes)
 
 
 def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclaration, ...]:
-    """The states that a ProcessFunction declares as annotated attributes, inherited ones included."""
+    """The states that a ProcessFunction declares as annotated attributes, including inherited ones."""
     hints = _hints(cls, names, cls.__qualname__)
     declared = [declare(name, annotation) for name, annotation in hints.items()]
     states = tuple(declaration for declaration in declared if declaration is not None)
@@ -167,19 +168,20 @@ def read_class_states(cls: type, names: Mapping[str, Any]) -> tuple[StateDeclara
     return states
 
 
-def check_method(cls: type, name: str, names: Mapping[str, Any], *, given: str, key_type: Any) -> None:
-    """Check that a method of the class form has the expected parameters and no result."""
+def check_method(cls: type, name: str, names: Mapping[str, Any], *, argument: str, key_type: Any) -> None:
+    """DefinitionError: a handler method of a ProcessFunction has other parameters than the engine passes, returns
+    something, or expects another key type."""
     method, label = getattr(cls, name), f"{cls.__qualname__}.{name}"
-    _refuse_no_function(label, method)
+    _check_function(label, method)
     try:
-        inspect.signature(method).bind("self", "ctx", given)
+        inspect.signature(method).bind("self", "ctx", argument)
     except TypeError as error:
         raise DefinitionError(
-            f"{label} must be: def {name}(self, ctx, {given}), or the same as an 'async def'. Its states are annotated "
-            f"attributes of the class"
+            f"{label} must be: def {name}(self, ctx, {argument}), or the same as an 'async def'. Declare its states as "
+            f"annotated attributes of the class"
         ) from error
     hints = _hints(method, names, label)
-    _refuse_result(label, hints.get("return"))
+    _check_return_type(label, hints.get("return"))
     for annotation in hints.values():
         if _is_context(annotation) and typing.get_args(annotation):
             check_key_type(label, typing.get_args(annotation)[0], key_type)

@@ -1,6 +1,6 @@
-"""Type variables with defaults, so that a bare `Context` is a `Context[Any]`: older Pythons than 3.13 have none.
+"""Type variables with defaults, so that a bare `Context` is a `Context[Any]`. Python before 3.13 has none.
 
-Type checkers see those of typing_extensions, of which nothing is imported when a program runs.
+Type checkers see those of typing_extensions, which is not imported at run time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of declarations, when they are made: names, sources of time, limits, fields."""
+"""Validates the arguments of declarations: names, time sources, limits, fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = (
     "check_limits",
     "check_name",
     "check_time",
-    "getter",
+    "key_function",
     "nearest",
     "snake",
 )
@@ -26,7 +26,7 @@ __all__ = (
 T = TypeVar("T")
 
 KeyBy = str | Callable[[T], Any]
-"""The source of a value's key: the name of a field, or a function of the value."""
+"""The key of a value: the name of a field, or a function of the value."""
 
 
 def check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
@@ -37,45 +37,47 @@ def check_name(kind: Literal["app", "topic", "service"], name: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The most similar known name."""
+    """The most similar known name; None: none is similar."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 def check_time(what: str, time: Any, watermark: Any) -> None:
     if not isinstance(time, TimeSource | None):
         raise DefinitionError(
-            f"{what}: time={time!r} is no source of time; use EventTime({time if isinstance(time, str) else '...'!r}), "
-            f"BrokerTime(), IngestionTime() or ProcessingTime()"
+            f"{what}: time={time!r} is not a time source; use "
+            f"EventTime({time if isinstance(time, str) else '...'!r}), BrokerTime(), IngestionTime() or "
+            f"ProcessingTime()"
         )
     if not isinstance(watermark, WatermarkStrategy | None):
         raise DefinitionError(
-            f"{what}: watermark={watermark!r} is no strategy; use BoundedOutOfOrderness(by=...), Monotonic() or "
-            f"Punctuated(mark=...)"
+            f"{what}: watermark={watermark!r} is not a watermark strategy; use BoundedOutOfOrderness(by=...), "
+            f"Monotonic() or Punctuated(mark=...)"
         )
 
 
 def check_limits(topic: str, partitions: int | None, retention: Duration | None, retention_bytes: int | None) -> None:
-    """Refuse negative limits, which would remove records at once. Kafka's -1, for ever, is 0 here, as for settings."""
+    """A negative limit would remove records at once: for forever, Kafka has -1, Tidegate 0."""
     if partitions is not None and partitions < 1:
         raise DefinitionError(f"topic {topic!r}: partitions must be at least 1, not {partitions}")
     if retention is not None and to_duration(retention) < 0:
-        raise DefinitionError(f"topic {topic!r}: retention must be at least 0, which keeps records for ever")
+        raise DefinitionError(f"topic {topic!r}: retention must be at least 0, which keeps records forever")
     if retention_bytes is not None and retention_bytes < 1:
-        raise DefinitionError(f"topic {topic!r}: retention_bytes must be at least 1; leave it out for no limit")
+        raise DefinitionError(f"topic {topic!r}: retention_bytes must be at least 1; omit it for no limit")
 
 
 def check_field(what: str, field: Any, type_: Any) -> None:
-    """Refuse a misspelt field, which would fail for every record."""
+    """With a misspelt field, every record would fail."""
     if isinstance(field, str) and not may_have(type_, field):
         raise DefinitionError(f"{what} {field!r}, and {type_name(type_)} has no such field")
 
 
 def snake(name: str) -> str:
-    """matchmaker stays; MatchMaker becomes match_maker."""
+    """The name in snake case: MatchMaker becomes match_maker."""
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name)).replace("__", "_")
 
 
-def getter(key: KeyBy[Any] | None) -> Callable[[Any], Any] | None:
+def key_function(key: KeyBy[Any] | None) -> Callable[[Any], Any] | None:
+    """The function of `key`, or one that reads the field."""
     if key is None or callable(key):
         return key
     field = key

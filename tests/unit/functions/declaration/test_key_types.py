@@ -180,7 +180,7 @@ def test_a_service_has_the_keys_of_its_topics_or_of_its_own_choice() -> None:
     assert service_key(app, numbers, declared, key_by={numbers: "id", declared: "number"}) is int
     assert service_key(app, numbers, key_by=lambda data: f"{data.id}") is str
     assert service_key(app, declared, key_by=lambda fine: fine.raw) is bytes
-    with pytest.raises(DefinitionError, match=r"'numbers' of int, 'texts' of str\): say which, with key_type="):
+    with pytest.raises(DefinitionError, match=r"'numbers' of int, 'texts' of str\): declare one with key_type="):
         service_key(app, numbers, texts)
 
 

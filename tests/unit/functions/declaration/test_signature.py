@@ -250,7 +250,7 @@ REFUSED = {
     "an async generator": (generator, r"yields.*ctx\.emit"),
     "star arguments": (star, "events"),
     "keyword only": (keyword, "seen"),
-    "two events": (two_events, "what is 'other'"),
+    "two events": (two_events, "parameter 'other' is neither"),
     "no event": (no_event, "takes no event"),
     "unknown annotation": (unknown_name, "Missing"),
     "a type that cannot be stored": (unstorable, "cannot be stored"),
