@@ -211,7 +211,7 @@ async def test_concurrent_transactions_do_not_mix(log: Log) -> None:
             assert mine == [b"%d.%d" % (number, turn) for turn in range(5)]
 
 
-async def test_a_transaction_is_in_all_its_partitions_or_in_none(log: Log) -> None:
+async def test_a_transaction_is_atomic_across_partitions(log: Log) -> None:
     for number in range(10):
         writer = await log.writer(W)
         try:
@@ -230,7 +230,7 @@ def stumble_at(number: int, every: int) -> Callable[[Mapping[TopicPartition, int
     return then
 
 
-async def test_a_cancelled_append_is_there_as_a_whole_or_not_at_all(log: Log) -> None:
+async def test_a_cancelled_append_is_atomic(log: Log) -> None:
     for turns in range(4):
         writer = await log.writer(W)
         task = asyncio.create_task(writer.append({A0: new(b"%d" % turns), A1: new(b"%d" % turns)}))
@@ -251,14 +251,14 @@ async def test_a_cancelled_append_is_there_as_a_whole_or_not_at_all(log: Log) ->
 @pytest.mark.parametrize(
     "unknown", [TopicPartition(f"nope-{RUN}", 0), TopicPartition(A, 3)], ids=["topic", "partition"]
 )
-async def test_an_unknown_partition_is_refused_and_nothing_is_appended(log: Log, unknown: TopicPartition) -> None:
+async def test_an_unknown_partition_fails_the_whole_append(log: Log, unknown: TopicPartition) -> None:
     with pytest.raises(UnknownTopicError, match=unknown.topic):
         await (await log.writer()).append({A0: new(b"1"), unknown: new(b"2")})
     assert await contents(log) == NOTHING
     assert unknown.topic == A or unknown.topic not in await log.topics()
 
 
-async def test_a_record_that_is_too_large_is_refused_and_nothing_is_appended(log: Log) -> None:
+async def test_an_oversized_record_fails_the_whole_append(log: Log) -> None:
     with pytest.raises(RecordTooLargeError) as refusal:
         await (await log.writer()).append({A0: new(b"1"), A1: new(b"small", b"x" * (MAX_RECORD_BYTES + 1), b"small")})
     assert refusal.value.topic == A
@@ -303,7 +303,7 @@ async def test_writers_without_an_id_do_not_fence(log: Log) -> None:
     assert values(await read_all(log, A0)) == [b"second", b"first"]
 
 
-async def test_what_a_fenced_writer_began_is_decided_before_its_successor_starts(log: Log) -> None:
+async def test_a_fenced_writers_transaction_is_resolved_before_its_successor_starts(log: Log) -> None:
     old = await log.writer(W)
     under_way = asyncio.create_task(old.append({A0: new(b"under way")}))
     await asyncio.sleep(0)
@@ -314,7 +314,7 @@ async def test_what_a_fenced_writer_began_is_decided_before_its_successor_starts
     assert await ends(log) == before
 
 
-async def test_a_writer_is_had_at_once_while_others_append_without_a_break(log: Log) -> None:
+async def test_opening_a_writer_does_not_wait_for_other_writers(log: Log) -> None:
     async def append(number: int) -> None:
         writer = await log.writer(f"{W}-{number}")
         while True:

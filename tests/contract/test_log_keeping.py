@@ -144,7 +144,7 @@ async def test_without_limits_everything_is_kept(log: LocalLog, clock: ManualClo
 # -- compaction --------------------------------------------------------------------------------------------------------
 
 
-async def test_compaction_keeps_the_last_record_of_each_key_at_its_own_offset(log: LocalLog) -> None:
+async def test_compaction_keeps_the_latest_record_of_each_key_at_its_offset(log: LocalLog) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True)])
     writer = await log.writer("w")
     for turn in range(10):
@@ -200,9 +200,7 @@ async def test_what_is_appended_after_a_compaction_is_compacted_by_the_next(log:
         assert len(await read_all(log, C0)) == len(expected)
 
 
-async def test_tombstones_are_kept_for_their_time_after_compaction_and_then_removed(
-    log: LocalLog, clock: ManualClock
-) -> None:
+async def test_compaction_removes_tombstones_after_their_retention(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
     writer = await log.writer("w")
     await writer.append({C0: [(b"gone", b"1", 0, ()), (b"stays", b"2", 0, ())]})

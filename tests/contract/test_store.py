@@ -310,7 +310,7 @@ def holder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SnapshotS
     made.close()
 
 
-def test_a_snapshot_holds_what_was_there_when_it_was_asked_for(holder: SnapshotStore, tmp_path: Path) -> None:
+def test_a_snapshot_contains_the_store_at_the_time_of_the_request(holder: SnapshotStore, tmp_path: Path) -> None:
     """However the store is buffered, and whatever is applied, read and flushed meanwhile."""
     held: dict[bytes, bytes] = {}
     now: dict[bytes, bytes] = {}

@@ -155,7 +155,7 @@ def like_sequences(draw: st.DrawFn) -> list[Like]:
 
 @settings(max_examples=120, deadline=None)
 @given(given_likes=like_sequences(), crash=st.none() | st.integers(0, 10))
-def test_the_services_find_what_the_fold_says(given_likes: list[Like], crash: int | None) -> None:
+def test_the_services_agree_with_a_plain_fold(given_likes: list[Like], crash: int | None) -> None:
     assert through_the_services(given_likes, crash_after=crash).differences(expected(given_likes)) == []
 
 

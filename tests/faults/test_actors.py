@@ -148,7 +148,7 @@ def check(world: World, asking: Asking) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
-def test_asks_have_their_effects_once_and_one_reply_whatever_is_killed(
+def test_asks_take_effect_once_and_get_one_reply_despite_kills(
     new_world: NewWorld, seed: int, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = new_world(BANK)

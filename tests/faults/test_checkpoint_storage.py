@@ -117,7 +117,7 @@ def _quietly(condition: Callable[[], Any]) -> Any:
         return False
 
 
-def test_a_storage_that_is_full_fails_checkpoints_and_nothing_else(
+def test_a_full_storage_fails_checkpoints_only(
     new_embedded_world: NewEmbeddedWorld, mount: Mount, tmp_path: Path
 ) -> None:
     room = mount(tmp_path / "room")
@@ -134,9 +134,7 @@ def test_a_storage_that_is_full_fails_checkpoints_and_nothing_else(
     watched.close()
 
 
-def test_a_storage_that_is_gone_fails_checkpoints_and_nothing_else(
-    new_embedded_world: NewEmbeddedWorld, tmp_path: Path
-) -> None:
+def test_a_missing_storage_fails_checkpoints_only(new_embedded_world: NewEmbeddedWorld, tmp_path: Path) -> None:
     """As when something is not mounted any more, and its place cannot be written to."""
     place = tmp_path / "checkpoints"
     watched = Watched(new_embedded_world, str(place))
@@ -162,7 +160,9 @@ def _take_away(place: Path, to: Path) -> None:
             return
 
 
-def test_an_emptied_storage_is_filled_again(new_embedded_world: NewEmbeddedWorld, tmp_path: Path) -> None:
+def test_an_emptied_storage_gets_a_complete_checkpoint_again(
+    new_embedded_world: NewEmbeddedWorld, tmp_path: Path
+) -> None:
     """Later checkpoints share files with earlier ones: none may count on what is not there any more."""
     place = tmp_path / "checkpoints"
     watched = Watched(new_embedded_world, str(place))
@@ -177,7 +177,7 @@ def test_an_emptied_storage_is_filled_again(new_embedded_world: NewEmbeddedWorld
     watched.close()
 
 
-def test_an_s3_server_that_is_down_fails_checkpoints_and_nothing_else(
+def test_an_unavailable_s3_server_fails_checkpoints_only(
     new_embedded_world: NewEmbeddedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running(monkeypatch) as (server, bucket):
@@ -191,7 +191,7 @@ def test_an_s3_server_that_is_down_fails_checkpoints_and_nothing_else(
         watched.close()
 
 
-def test_a_full_disk_on_this_machine_is_not_blamed_on_the_storage(mount: Mount, tmp_path: Path) -> None:
+def test_a_full_local_disk_is_not_reported_as_a_storage_error(mount: Mount, tmp_path: Path) -> None:
     """What is fetched for a restore lies in the temporary directory."""
     storage, raw = CheckpointStorage(str(tmp_path / "kept"), "shop"), bytes(1 << 20)
     storage.put("files/x", raw)

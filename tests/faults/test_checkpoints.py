@@ -64,7 +64,7 @@ def finish(world: World) -> None:
 @pytest.mark.parametrize(
     "point", [pytest.param(point, marks=() if point in QUICK else pytest.mark.slow) for point in OF_CHECKPOINTS]
 )
-def test_a_kill_at_any_step_leaves_whole_checkpoints_or_none(new_world: NewWorld, seed: int, point: str) -> None:
+def test_a_kill_at_any_step_leaves_complete_checkpoints_or_none(new_world: NewWorld, seed: int, point: str) -> None:
     world = new_world("chained", **OFTEN)
     world.append("entries", entries(seed, COUNT, in_order=True))
     if point in WHEN_RESTORING:
@@ -87,7 +87,7 @@ def test_a_kill_at_any_step_leaves_whole_checkpoints_or_none(new_world: NewWorld
     finish(world)
 
 
-def test_a_worker_killed_again_and_again_restores_from_its_checkpoints(new_world: NewWorld, seed: int) -> None:
+def test_a_repeatedly_killed_worker_restores_from_its_checkpoints(new_world: NewWorld, seed: int) -> None:
     """Each life begins without local state, and is killed somewhere in a checkpoint."""
     world = new_world("chained", **OFTEN)
     world.append("entries", entries(seed, COUNT, in_order=True))
@@ -100,9 +100,7 @@ def test_a_worker_killed_again_and_again_restores_from_its_checkpoints(new_world
     finish(world)
 
 
-def test_while_a_handler_waits_for_5_s_all_others_commit_and_checkpoints_complete(
-    new_world: NewWorld, seed: int
-) -> None:
+def test_a_suspended_handler_blocks_neither_commits_nor_checkpoints(new_world: NewWorld, seed: int) -> None:
     """Its own record is in none of them: a restore from one processes it again."""
     world = new_world("ledger", TIDEGATE_CHECKPOINT_INTERVAL="0.3", TIDEGATE_TEST_TOIL="0.002")
     slow = Entry(id=1, key="slow", amount=1, at=START, wait=5.0)

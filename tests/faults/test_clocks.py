@@ -39,7 +39,7 @@ def test_a_clock_that_jumps_by_an_hour_fires_each_timer_once(new_world: NewWorld
     oracle.check_alarms(world, world.look())
 
 
-def test_partitions_that_fall_silent_do_not_hold_time_back(new_kafka_world: NewKafkaWorld, seed: int) -> None:
+def test_idle_partitions_do_not_hold_back_the_watermark(new_kafka_world: NewKafkaWorld, seed: int) -> None:
     """One of eight partitions has records. The service behind waits for all eight to tell the time: those that are
     silent are left out after a while, also by a worker that takes over."""
     world = new_kafka_world("idling", partitions=8)

@@ -39,7 +39,7 @@ def test_a_restore_from_any_checkpoint_counts_each_record_once(tmp_path: Path) -
 
 
 @pytest.mark.timeout(300)
-def test_the_same_with_stores_on_disk(tmp_path: Path) -> None:
+def test_a_restore_from_any_checkpoint_is_exact_with_stores_on_disk(tmp_path: Path) -> None:
     """Until a checkpoint was complete, and four worlds at least. In one of ten it is: files take their time, and there
     is always something that crashes meanwhile."""
     total: Counter[str] = Counter()
@@ -54,7 +54,7 @@ def test_the_same_with_stores_on_disk(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_same_a_thousand_times(tmp_path: Path) -> None:
+def test_a_thousand_restores_from_any_checkpoint_are_exact(tmp_path: Path) -> None:
     total = run(MANY, tmp_path)
 
     assert total["live"] == total["restored"] == total["errors"] == 0, total
@@ -114,7 +114,7 @@ _BROKEN = (_too_early, _nothing_in_flight, _old_stamps, _nothing_held, _retaken,
 
 
 @pytest.mark.parametrize("broken", _BROKEN)
-def test_each_rule_is_needed(broken: Callable[[pytest.MonkeyPatch], None], tmp_path: Path) -> None:
+def test_each_alignment_rule_is_necessary(broken: Callable[[pytest.MonkeyPatch], None], tmp_path: Path) -> None:
     """Without it, some checkpoint counts a record twice or never."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         broken(monkeypatch)

@@ -20,7 +20,7 @@ def check_sent(world: World, picture: Picture) -> None:
 
 
 @pytest.mark.parametrize("leave", [300_000, 2_000_000])
-def test_a_full_disk_under_the_log_stops_the_worker_and_loses_nothing(
+def test_a_full_log_disk_stops_the_worker_without_data_loss(
     new_embedded_world: NewEmbeddedWorld, mount: Mount, seed: int, leave: int
 ) -> None:
     world = new_embedded_world("ledger")
@@ -38,7 +38,7 @@ def test_a_full_disk_under_the_log_stops_the_worker_and_loses_nothing(
     oracle.check_ledger(world, picture)
 
 
-def test_a_full_disk_under_the_stores_stops_the_worker_and_loses_nothing(
+def test_a_full_store_disk_stops_the_worker_without_data_loss(
     new_embedded_world: NewEmbeddedWorld, mount: Mount, seed: int
 ) -> None:
     """The log has room: what is committed there is committed, and the stores are only behind."""

@@ -44,7 +44,7 @@ async def check_after(directory: Path, acknowledged: int) -> int:
 
 
 @pytest.mark.parametrize("point", ["log.written", "log.cleaning", "log.cleaned"])
-async def test_nothing_acknowledged_is_lost_when_the_owner_is_killed_at(tmp_path: Path, point: str) -> None:
+async def test_no_acknowledged_append_is_lost_when_the_owner_is_killed_at(tmp_path: Path, point: str) -> None:
     last = 0
     for visit in (1, 2, 7, 40, 41):
         acknowledged = run_owner(tmp_path, faults=f"{point}:kill@{visit}")
@@ -54,7 +54,7 @@ async def test_nothing_acknowledged_is_lost_when_the_owner_is_killed_at(tmp_path
     assert last > 40
 
 
-async def test_nothing_acknowledged_is_lost_when_the_owner_is_killed_at_any_time(tmp_path: Path, seed: int) -> None:
+async def test_no_acknowledged_append_is_lost_when_the_owner_is_killed_at_any_time(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     last = 0
     for _ in range(8):

@@ -42,21 +42,21 @@ def cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("variant", "point", "visit"), cases())
-def test_a_kill_anywhere_loses_nothing_and_repeats_nothing(
+def test_a_kill_at_any_point_loses_and_duplicates_nothing(
     new_embedded_world: NewEmbeddedWorld, seed: int, variant: str, point: str, visit: int | None
 ) -> None:
     kill_once(new_embedded_world, seed, variant, point, visit)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_one_kill_after_the_other_loses_nothing_and_repeats_nothing(
+def test_successive_kills_lose_and_duplicate_nothing(
     new_embedded_world: NewEmbeddedWorld, seed: int, variant: str
 ) -> None:
     kill_repeatedly(new_embedded_world, seed, variant)
 
 
 @pytest.mark.parametrize("visit", [3, 9])
-def test_a_transaction_that_a_power_cut_has_torn_is_as_if_it_had_never_been(
+def test_a_transaction_torn_by_a_power_loss_is_rolled_back(
     new_embedded_world: NewEmbeddedWorld, seed: int, visit: int
 ) -> None:
     """Written, not synced, and only partly on the disk: it was not acknowledged, and is repeated."""

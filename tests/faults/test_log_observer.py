@@ -68,7 +68,7 @@ def owner_of(directory: Path) -> Iterator[Owner]:
             process.kill()
 
 
-async def test_an_observer_follows_owners_that_come_and_are_killed(tmp_path: Path) -> None:
+async def test_an_observer_survives_killed_and_restarted_owners(tmp_path: Path) -> None:
     with owner_of(tmp_path) as owner:
         await owner.wait_for(1)
         await owner.kill()
@@ -107,7 +107,7 @@ async def test_an_observer_follows_owners_that_come_and_are_killed(tmp_path: Pat
     await observer.stop()
 
 
-async def test_an_observer_sees_whole_transactions_only(tmp_path: Path) -> None:
+async def test_an_observer_sees_complete_transactions_only(tmp_path: Path) -> None:
     """A check reads all that there is. If the owner went on during each, it would be ahead by more every time."""
     with owner_of(tmp_path) as owner:
         await owner.wait_for(1)
@@ -139,7 +139,7 @@ async def test_an_observer_that_falls_behind_the_retention_gets_an_error(tmp_pat
         await observer.stop()
 
 
-async def test_an_observer_sees_nothing_that_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_observer_sees_synced_records_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = EmbeddedLog(tmp_path, options=OPTIONS)
     await log.start()
     await log.create([TopicSpec(name="a", partitions=1)])
@@ -167,7 +167,7 @@ async def test_an_observer_needs_a_log(tmp_path: Path) -> None:
         await LogObserver(tmp_path).start()
 
 
-async def test_an_observer_sees_topics_that_are_made_and_deleted_later(tmp_path: Path) -> None:
+async def test_an_observer_sees_topics_created_and_deleted_later(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path, options=OPTIONS)
     await log.start()
     observer = LogObserver(tmp_path)
@@ -186,7 +186,7 @@ async def test_an_observer_sees_topics_that_are_made_and_deleted_later(tmp_path:
     await log.stop()
 
 
-async def test_an_observer_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_observer_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = tmp_path / "tmp"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))

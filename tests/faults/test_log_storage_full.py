@@ -55,7 +55,7 @@ async def fill(log: EmbeddedLog) -> tuple[int, StorageFullError]:
 
 
 @pytest.mark.parametrize("write_buffer_bytes", [256 << 10, 64 << 20], ids=["while flushing", "in the write-ahead log"])
-async def test_a_full_disk_stops_the_log_and_loses_nothing(small_disk: Path, write_buffer_bytes: int) -> None:
+async def test_a_full_disk_stops_the_log_without_data_loss(small_disk: Path, write_buffer_bytes: int) -> None:
     filler = small_disk / "filler"
     filler.write_bytes(bytes(14 * MIB))
     options = EmbeddedOptions(write_buffer_bytes=write_buffer_bytes)

@@ -26,9 +26,7 @@ CHECKS: dict[str, Callable[[World, Picture], None]] = {
 
 @pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 8))])
 @pytest.mark.parametrize("app", CHECKS)
-def test_kills_do_not_disturb_services_in_a_row_or_in_a_circle(
-    new_world: NewWorld, seed: int, app: str, round_: int
-) -> None:
+def test_kills_do_not_affect_chained_or_cyclic_services(new_world: NewWorld, seed: int, app: str, round_: int) -> None:
     dice = random.Random(seed + round_)
     world = new_world(app)
     world.append("entries", entries(seed + round_, 400, in_order=True))
@@ -43,9 +41,7 @@ def test_kills_do_not_disturb_services_in_a_row_or_in_a_circle(
     CHECKS[app](world, world.look())
 
 
-def test_a_kill_while_an_internal_topic_is_trimmed_takes_nothing_that_is_not_read(
-    new_world: NewWorld, seed: int
-) -> None:
+def test_a_kill_during_a_trim_deletes_no_unread_records(new_world: NewWorld, seed: int) -> None:
     """At the end of a bounded run, or when the next one begins and finds what that has left, beside what has come."""
     world = new_world("shuffled")
     for number in range(4):
@@ -59,7 +55,7 @@ def test_a_kill_while_an_internal_topic_is_trimmed_takes_nothing_that_is_not_rea
     oracle.check_shuffled(world, picture)
 
 
-def test_a_service_that_lags_behind_another_is_not_overtaken_by_its_time(new_world: NewWorld, seed: int) -> None:
+def test_an_upstream_watermark_does_not_overtake_a_lagging_service(new_world: NewWorld, seed: int) -> None:
     """After a crash the first service knows its time at once, but what it sent before is not yet handled."""
     world = new_world("chained", TIDEGATE_TEST_TOIL="0.002")
     world.append("entries", entries(seed, 300, in_order=True))
@@ -72,7 +68,7 @@ def test_a_service_that_lags_behind_another_is_not_overtaken_by_its_time(new_wor
 
 
 @pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
-def test_kills_do_not_disturb_the_tinder_services(new_world: NewWorld, seed: int, round_: int) -> None:
+def test_kills_do_not_affect_the_tinder_services(new_world: NewWorld, seed: int, round_: int) -> None:
     """Two services in a row with timers, at every point, one after the other. Only the last life sees time end."""
     dice = random.Random(seed + round_)
     world = new_world("examples.tinder_match:app")

@@ -101,7 +101,7 @@ def kill_now_and_then(world: World, seed: int, lives: int = 4) -> None:
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.3], ids=["direct", "waiting"])
-def test_poison_goes_to_the_dead_letters_once(new_world: NewWorld, seed: int, waiting: float) -> None:
+def test_a_poison_record_is_dead_lettered_once(new_world: NewWorld, seed: int, waiting: float) -> None:
     world = new_world("dead_letters", TIDEGATE_TEST_TOIL="0.0002")
     world.append_raw("entries", poisoned(seed, 300, waiting=waiting))
     kill_now_and_then(world, seed)
@@ -113,7 +113,7 @@ def test_poison_goes_to_the_dead_letters_once(new_world: NewWorld, seed: int, wa
     check_dead_letters(world, picture, "letters.ledger.dead-letters", bad)
 
 
-def test_poison_is_skipped_and_takes_nothing_else_with_it(new_world: NewWorld, seed: int) -> None:
+def test_skipping_a_poison_record_skips_nothing_else(new_world: NewWorld, seed: int) -> None:
     world = new_world("skipping", TIDEGATE_TEST_TOIL="0.0002")
     world.append_raw("entries", poisoned(seed, 300))
     kill_now_and_then(world, seed)
@@ -122,7 +122,7 @@ def test_poison_is_skipped_and_takes_nothing_else_with_it(new_world: NewWorld, s
 
 
 @pytest.mark.parametrize("kind", POISON)
-def test_poison_stops_the_worker_and_stays_where_it_is(new_world: NewWorld, seed: int, kind: str) -> None:
+def test_a_poison_record_stops_the_worker_and_stays_uncommitted(new_world: NewWorld, seed: int, kind: str) -> None:
     """Not a loop of crashes that eats the stream: every start says the same, and what came before is committed once."""
     world = new_world("stopping")
     world.append("entries", entries(seed, 100, keys=1))
@@ -135,9 +135,7 @@ def test_poison_stops_the_worker_and_stays_where_it_is(new_world: NewWorld, seed
     assert len(postings) <= 100, world.told("something after the bad record was handled")
 
 
-def test_records_that_fail_before_or_after_they_are_re_keyed_are_dead_letters_with_their_first_origin(
-    new_world: NewWorld, seed: int
-) -> None:
+def test_dead_letters_of_a_re_keyed_input_name_the_original_record(new_world: NewWorld, seed: int) -> None:
     world = new_world("shuffled_letters")
     good = list(entries(seed, 300, failing=0.1))
     rows: list[Row] = [(entry.key.encode(), msgspec.json.encode(entry), None) for entry in good]
@@ -164,7 +162,7 @@ def test_records_that_fail_before_or_after_they_are_re_keyed_are_dead_letters_wi
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.4], ids=["direct", "waiting"])
-def test_a_failing_handler_leaves_the_state_as_it_was(new_world: NewWorld, seed: int, waiting: float) -> None:
+def test_a_failed_handler_leaves_the_state_unchanged(new_world: NewWorld, seed: int, waiting: float) -> None:
     """It has written, emitted and waited before it fails, and nothing of that is seen."""
     world = new_world("dead_letters", TIDEGATE_TEST_TOIL="0.0002")
     sent = list(entries(seed, 300, waiting=waiting, failing=0.1, fails=ALWAYS))
@@ -184,7 +182,9 @@ def test_a_failing_handler_leaves_the_state_as_it_was(new_world: NewWorld, seed:
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.4], ids=["direct", "waiting"])
-def test_a_handler_is_repeated_until_it_succeeds_or_is_given_up(new_world: NewWorld, seed: int, waiting: float) -> None:
+def test_a_handler_is_retried_until_it_succeeds_or_retries_are_exhausted(
+    new_world: NewWorld, seed: int, waiting: float
+) -> None:
     world = new_world("retrying", TIDEGATE_TEST_TOIL="0.0002")
     sent = [*entries(seed, 200, waiting=waiting, failing=0.15, fails=RETRIES)]
     sent += entries(seed + 1, 100, waiting=waiting, failing=0.15, fails=ALWAYS, first=201)
@@ -200,7 +200,7 @@ def test_a_handler_is_repeated_until_it_succeeds_or_is_given_up(new_world: NewWo
 
 
 @pytest.mark.parametrize("waiting", [0.0, 1.0], ids=["direct", "waiting"])
-def test_a_failed_record_stops_the_worker_and_is_handled_when_the_handler_is_mended(
+def test_a_record_that_stopped_the_worker_is_handled_by_the_fixed_handler(
     new_world: NewWorld, seed: int, waiting: float
 ) -> None:
     """It fails in mid-batch, with commits under way: neither it nor what came before it is lost or done twice."""
@@ -214,7 +214,7 @@ def test_a_failed_record_stops_the_worker_and_is_handled_when_the_handler_is_men
     oracle.check_ledger(world, world.look())
 
 
-def test_a_handler_that_hangs_is_given_up_and_other_keys_go_on(new_world: NewWorld, seed: int) -> None:
+def test_a_hanging_handler_is_cancelled_and_other_keys_continue(new_world: NewWorld, seed: int) -> None:
     world = new_world("hurried")
     stuck = {50, 120, 121}
     sent = [msgspec.structs.replace(entry, wait=3600.0 if entry.id in stuck else 0.0) for entry in entries(seed, 200)]
@@ -227,7 +227,7 @@ def test_a_handler_that_hangs_is_given_up_and_other_keys_go_on(new_world: NewWor
 
 
 @pytest.mark.parametrize("waiting", [0.0, 1.0], ids=["direct", "waiting"])
-def test_a_result_that_is_too_large_is_given_up_with_its_record(new_world: NewWorld, seed: int, waiting: float) -> None:
+def test_a_record_with_an_oversized_result_is_dead_lettered(new_world: NewWorld, seed: int, waiting: float) -> None:
     """The log would refuse the whole transaction: it is the record's fault, not that of all the others in it."""
     world = new_world("dead_letters")
     sent = list(entries(seed, 200, waiting=waiting, longest=0.005))

@@ -17,7 +17,7 @@ ELSEWHERE = {"timer.fired", "task.reopening", "task.closing"}
 
 
 @pytest.mark.parametrize("point", sorted({*ON_EMBEDDED} - ELSEWHERE))
-def test_an_error_at_any_point_stops_the_worker_and_a_restart_is_right(
+def test_after_an_error_at_any_point_a_restarted_worker_is_exact(
     new_embedded_world: NewEmbeddedWorld, seed: int, point: str
 ) -> None:
     dice = random.Random(seed)
@@ -45,7 +45,7 @@ def test_an_error_after_a_timer_has_fired_does_not_fire_it_again(
     oracle.check_sessions(world, world.look())
 
 
-def test_a_log_that_fails_beside_an_idle_worker_stops_it(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+def test_a_log_failure_stops_an_idle_worker(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
     """Nothing is there to be committed, so no commit would find out: it must not sit there as if all were well."""
     world = new_embedded_world("ledger")
     world.log_options = {"clean_records": 50, "maintenance_interval": 0.7, "block_records": 20}

@@ -32,7 +32,7 @@ def kill_at_random(world: World, kills: int) -> None:
 
 @pytest.mark.timeout(800)
 @pytest.mark.parametrize("kills", [5, pytest.param(200, marks=pytest.mark.slow)])
-def test_random_kills_leave_no_difference(
+def test_random_kills_do_not_change_the_result(
     new_embedded_world: NewEmbeddedWorld, seed: int, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = new_embedded_world(TINDER)
@@ -67,7 +67,7 @@ STORMS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("app", STORMS)
-def test_random_kills_leave_no_difference_in(new_embedded_world: NewEmbeddedWorld, seed: int, app: str) -> None:
+def test_random_kills_do_not_change_the_result_of(new_embedded_world: NewEmbeddedWorld, seed: int, app: str) -> None:
     """Waiting handlers, timers, services in a row and in a circle: killed at any moment, not only at named points."""
     dice = random.Random(seed)
     check, waiting = STORMS[app]

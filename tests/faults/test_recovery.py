@@ -42,7 +42,7 @@ def more(world: World, seed: int) -> None:
 
 
 @pytest.mark.parametrize("point", ["recovery.started", "recovery.replaying", "recovery.marker"])
-def test_a_task_killed_while_restoring_restores_at_the_next_start(new_world: NewWorld, seed: int, point: str) -> None:
+def test_a_task_killed_during_a_restore_restores_after_a_restart(new_world: NewWorld, seed: int, point: str) -> None:
     world = with_unflushed_state(new_world, seed)
     for visit in (1, 2, 1, 2, 1):
         world.suffer(f"{point}:kill@{visit}")
@@ -51,7 +51,7 @@ def test_a_task_killed_while_restoring_restores_at_the_next_start(new_world: New
     oracle.check_ledger(world, world.look())
 
 
-def test_a_long_restore_killed_in_pieces_ends_all_the_same(new_world: NewWorld, seed: int) -> None:
+def test_a_repeatedly_killed_restore_completes(new_world: NewWorld, seed: int) -> None:
     """Restoring begins where the store's own position is, so that kills at random moments never make it wrong."""
     dice = random.Random(seed)
     world = with_unflushed_state(new_world, seed, 1500)
@@ -62,7 +62,7 @@ def test_a_long_restore_killed_in_pieces_ends_all_the_same(new_world: NewWorld, 
     oracle.check_ledger(world, world.look())
 
 
-def test_what_is_committed_but_not_in_the_store_is_replayed(new_world: NewWorld, seed: int) -> None:
+def test_committed_changes_missing_from_the_store_are_replayed(new_world: NewWorld, seed: int) -> None:
     world = new_world(SERVICE, TIDEGATE_FLUSH_SECONDS="1000", TIDEGATE_TEST_TOIL="0.0002")
     world.append("entries", entries(seed, 400))
     for visit in (3, 4, 7):
@@ -126,7 +126,7 @@ def test_a_damaged_store_is_rebuilt(
 
 
 @pytest.mark.parametrize("handled_by", ["ledger", "skipping"])
-def test_damage_that_only_a_handler_finds_stops_the_worker_and_the_store_is_rebuilt(
+def test_store_damage_found_by_a_handler_stops_the_worker_and_the_store_is_rebuilt(
     new_world: NewWorld, seed: int, handled_by: str
 ) -> None:
     """No policy takes it for the record's fault; and the next start does not run into it again."""
@@ -151,7 +151,7 @@ def test_damage_that_only_a_handler_finds_stops_the_worker_and_the_store_is_rebu
     oracle.check_ledger(world, world.look())
 
 
-def test_a_store_that_is_gone_is_rebuilt(new_world: NewWorld, seed: int) -> None:
+def test_a_missing_store_is_rebuilt(new_world: NewWorld, seed: int) -> None:
     world = drained(new_world, seed)
     more(world, seed)
     world.lose_stores()
@@ -159,7 +159,7 @@ def test_a_store_that_is_gone_is_rebuilt(new_world: NewWorld, seed: int) -> None
     oracle.check_ledger(world, world.look())
 
 
-def test_a_store_beside_an_old_copy_of_the_log_is_rebuilt(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+def test_a_store_next_to_an_older_copy_of_the_log_is_rebuilt(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
     """The work since then is done again, from the copy."""
     world = new_embedded_world(SERVICE)
     world.append("entries", entries(seed, 600, keys=200))
@@ -179,7 +179,7 @@ def test_a_store_beside_an_old_copy_of_the_log_is_rebuilt(new_embedded_world: Ne
     oracle.check_ledger(world, world.look())
 
 
-def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt(new_world: NewWorld, seed: int) -> None:
+def test_a_store_ahead_of_its_changelog_is_rebuilt(new_world: NewWorld, seed: int) -> None:
     world = drained(new_world, seed)
     for number in (0, 1):
         store = RocksStore(world.store_of(SERVICE, number))
@@ -205,7 +205,7 @@ def test_the_store_of_another_task_is_rebuilt(new_world: NewWorld, seed: int) ->
     oracle.check_ledger(world, world.look())
 
 
-def test_a_store_that_missed_removals_long_ago_is_rebuilt(new_world: NewWorld, seed: int) -> None:
+def test_a_store_behind_the_tombstone_retention_is_rebuilt(new_world: NewWorld, seed: int) -> None:
     """After half the time for which changelogs keep tombstones, a tail may no longer tell what was removed."""
     world = drained(new_world, seed)
     for number in (0, 1):
@@ -221,7 +221,7 @@ def test_a_store_that_missed_removals_long_ago_is_rebuilt(new_world: NewWorld, s
 # -- changelogs that are not what they were -------------------------------------------------------------------------
 
 
-def test_a_changelog_that_was_compacted_restores_everything(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+def test_a_compacted_changelog_restores_all_state(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
     world = new_embedded_world(SERVICE)
     world.append("entries", entries(seed, 600, keys=200))
     world.drain()
@@ -237,7 +237,7 @@ def test_a_changelog_that_was_compacted_restores_everything(new_embedded_world: 
 
 @pytest.mark.parametrize("point", ["log.cleaning", "log.cleaned"])
 @pytest.mark.parametrize("visit", [1, 3])
-def test_a_kill_while_the_log_compacts_loses_nothing(
+def test_a_kill_during_compaction_loses_nothing(
     new_embedded_world: NewEmbeddedWorld, seed: int, point: str, visit: int
 ) -> None:
     world = new_embedded_world(SERVICE, TIDEGATE_TEST_TOIL="0.0002")
@@ -250,7 +250,7 @@ def test_a_kill_while_the_log_compacts_loses_nothing(
     oracle.check_ledger(world, world.look())
 
 
-def test_a_changelog_that_was_recreated_is_refused(new_world: NewWorld, seed: int) -> None:
+def test_a_recreated_changelog_is_refused(new_world: NewWorld, seed: int) -> None:
     """State without the changelog that it came from: to go on would handle the input again from its start."""
     world = drained(new_world, seed)
     world.recreate("ledger.ledger.changelog")
@@ -258,7 +258,7 @@ def test_a_changelog_that_was_recreated_is_refused(new_world: NewWorld, seed: in
     world.fail(saying="tidegate reset")
 
 
-def test_an_input_that_was_recreated_is_refused(new_world: NewWorld, seed: int) -> None:
+def test_a_recreated_input_topic_is_refused(new_world: NewWorld, seed: int) -> None:
     """The positions in the markers speak of records that the new topic does not have."""
     world = drained(new_world, seed)
     world.recreate("entries")

@@ -57,7 +57,7 @@ GRAPHS = {
         pytest.param("cycle", None, marks=pytest.mark.slow),
     ],
 )
-def test_whichever_checkpoint_is_restored_the_end_is_the_same(
+def test_restoring_any_checkpoint_leads_to_the_same_result(
     new_embedded_world: NewEmbeddedWorld,
     seed: int,
     graph: str,

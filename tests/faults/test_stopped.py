@@ -21,7 +21,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="whether a process is
 
 @linux
 @pytest.mark.parametrize("point", ["handler.after", "commit.appending", "log.written", "commit.appended"])
-def test_a_worker_that_was_stopped_goes_on_where_it_stood(
+def test_a_suspended_worker_resumes_at_its_position(
     new_embedded_world: NewEmbeddedWorld, seed: int, point: str
 ) -> None:
     world = new_embedded_world("alarms")
@@ -55,7 +55,7 @@ def at_work(world: World) -> Life:
     return life
 
 
-def test_a_worker_that_is_asked_to_stop_lets_handlers_finish_and_repeats_none(new_world: NewWorld, seed: int) -> None:
+def test_a_graceful_shutdown_finishes_handlers_and_repeats_none(new_world: NewWorld, seed: int) -> None:
     dice = random.Random(seed)
     world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0005")
     sent = list(entries(seed, 2000, waiting=0.3))
@@ -70,7 +70,7 @@ def test_a_worker_that_is_asked_to_stop_lets_handlers_finish_and_repeats_none(ne
     oracle.check_ledger(world, world.look())
 
 
-def test_a_kill_while_it_ends_in_order_loses_nothing_and_repeats_nothing(new_world: NewWorld, seed: int) -> None:
+def test_a_kill_during_a_graceful_shutdown_loses_and_duplicates_nothing(new_world: NewWorld, seed: int) -> None:
     dice = random.Random(seed)
     world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0005")
     world.append("entries", entries(seed, 2000, waiting=0.3, longest=0.1))

@@ -69,7 +69,7 @@ async def test_no_transaction_is_acknowledged_before_a_sync_that_began_after_its
     await log.stop()
 
 
-def test_the_kernel_syncs_the_log_before_a_sender_hears_of_it(
+def test_the_kernel_syncs_the_log_before_a_send_is_acknowledged(
     new_embedded_world: NewEmbeddedWorld, tmp_path: Path
 ) -> None:
     """As strace sees a real worker: the write of a record, then fdatasync of that file, then the acknowledgement."""

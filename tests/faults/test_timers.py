@@ -13,9 +13,7 @@ from tests.faults.support.feed import START, entries
 
 
 @pytest.mark.parametrize("waiting", [0.0, 0.3], ids=["direct", "waiting"])
-def test_a_kill_between_a_timers_firing_and_its_commit_fires_it_once(
-    new_world: NewWorld, seed: int, waiting: float
-) -> None:
+def test_a_timer_fires_once_despite_a_kill_before_its_commit(new_world: NewWorld, seed: int, waiting: float) -> None:
     dice = random.Random(seed)
     world = new_world("alarms", TIDEGATE_TEST_TOIL="0.0002")
     world.append("entries", entries(seed, 300, waiting=waiting))
@@ -25,9 +23,7 @@ def test_a_kill_between_a_timers_firing_and_its_commit_fires_it_once(
     oracle.check_alarms(world, world.look())
 
 
-def test_timers_that_move_fire_at_the_same_point_of_the_stream_as_without_crashes(
-    new_world: NewWorld, seed: int
-) -> None:
+def test_rescheduled_timers_fire_at_the_same_stream_position_despite_crashes(new_world: NewWorld, seed: int) -> None:
     """When the watermark passes them is decided by the records of the partition alone."""
     dice = random.Random(seed)
     world = new_world("sessions", TIDEGATE_TEST_TOIL="0.0003")
@@ -38,7 +34,7 @@ def test_timers_that_move_fire_at_the_same_point_of_the_stream_as_without_crashe
     oracle.check_sessions(world, world.look())
 
 
-def test_time_that_waits_for_a_handler_waits_for_it_in_the_next_life_too(new_world: NewWorld) -> None:
+def test_a_watermark_held_back_by_a_handler_is_still_held_back_after_a_restart(new_world: NewWorld) -> None:
     """A watermark counts when all earlier records are finished. After a crash the channels know theirs at once, but the
     unfinished record comes first; and when it is done, time goes on without another record."""
     world = new_world("alarms")

@@ -34,7 +34,7 @@ def until_committed(world: World, count: int, *, begun: tuple[int, ...] = ()) ->
     life.kill()
 
 
-def test_a_wait_across_many_commits_is_begun_again_and_nothing_else_is(new_world: NewWorld, seed: int) -> None:
+def test_only_the_suspended_handler_is_repeated_after_a_kill(new_world: NewWorld, seed: int) -> None:
     world = new_world("ledger", TIDEGATE_TEST_TOIL="0.0002")
     others = list(entries(seed, 300))
     world.append("entries", [*slow(1001, 1002), *slow(1003, key="slower"), *others[:150], *slow(1004), *others[150:]])
@@ -52,7 +52,7 @@ def test_a_wait_across_many_commits_is_begun_again_and_nothing_else_is(new_world
     oracle.check_ledger(world, world.look())
 
 
-def test_what_came_in_after_the_crash_waits_behind_what_was_unfinished(new_world: NewWorld, seed: int) -> None:
+def test_new_records_wait_for_unfinished_records_of_their_key_after_a_crash(new_world: NewWorld, seed: int) -> None:
     """The order of a key holds across lives: its unfinished records first, then those that came later."""
     world = new_world("ledger")
     others = list(entries(seed, 200))
@@ -65,7 +65,7 @@ def test_what_came_in_after_the_crash_waits_behind_what_was_unfinished(new_world
     oracle.check_ledger(world, world.look())
 
 
-def test_handlers_in_threads_are_done_again_after_each_crash(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
+def test_handlers_in_threads_are_repeated_after_each_crash(new_embedded_world: NewEmbeddedWorld, seed: int) -> None:
     world = new_embedded_world("threaded")
     others = [structs.replace(entry, wait=0.002) for entry in entries(seed, 300)]
     world.append("entries", [*slow(1001), *others[:150], *slow(1002), *others[150:]])
@@ -77,7 +77,7 @@ def test_handlers_in_threads_are_done_again_after_each_crash(new_embedded_world:
     oracle.check_ledger(world, world.look())
 
 
-def test_a_slow_key_does_not_hold_back_the_others(new_world: NewWorld, seed: int) -> None:
+def test_a_slow_key_does_not_block_other_keys(new_world: NewWorld, seed: int) -> None:
     world = new_world("ledger", TIDEGATE_BUFFER_RECORDS="8000")
     hot = slow(*range(10_001, 10_301), key="k0", wait=0.02)  # 6 s of waiting, one after the other
     others = [entry for entry in entries(seed, 3000, keys=40) if entry.key != "k0"]
@@ -116,7 +116,7 @@ def test_memory_stays_bounded_when_handlers_cannot_keep_up(
 
 
 @linux
-def test_memory_stays_bounded_when_a_producer_is_much_faster_than_the_handlers(
+def test_memory_stays_bounded_when_a_producer_outpaces_the_handlers(
     new_embedded_world: NewEmbeddedWorld, seed: int
 ) -> None:
     """The producer is beside the services, in the same process: what it sends waits in the log, not in memory."""

@@ -48,7 +48,7 @@ def moment() -> str:
 
 
 @pytest.mark.timeout(240)
-def test_a_start_says_where_a_topic_is_read_from_whatever_the_savepoint_says(shop: Shop) -> None:
+def test_start_offsets_override_those_of_the_savepoint(shop: Shop) -> None:
     stop_with(shop, "one", 30)
     shop.order(20)
     later = moment()
@@ -98,7 +98,7 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_changed(shop: Shop) -> No
 
 
 @pytest.mark.timeout(240)
-def test_an_app_goes_on_under_another_id(shop: Shop) -> None:
+def test_a_savepoint_restores_under_another_app_id(shop: Shop) -> None:
     """On a broker it is the same log, and offsets hold. An embedded log belongs to one id."""
     stop_with(shop, "one", 40)
     shop.order(10)

@@ -19,7 +19,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made.close()
 
 
-def test_an_app_is_stopped_with_a_savepoint_and_goes_on_with_another_parallelism(shop: Shop) -> None:
+def test_an_app_stops_with_a_savepoint_and_restarts_with_another_parallelism(shop: Shop) -> None:
     with shop.worker("shop.py") as worker:
         shop.order(200)
         refused = shop.run("savepoint", "restore", "shop.py", "final", code=1)
@@ -134,7 +134,7 @@ def test_a_savepoint_is_copied_elsewhere_and_begun_from_there_under_another_name
         pytest.param("restore.fenced", marks=pytest.mark.slow),
     ],
 )
-def test_a_restore_that_is_killed_leaves_a_run_that_goes_on_and_can_be_repeated(shop: Shop, point: str) -> None:
+def test_a_killed_restore_leaves_a_consistent_run_and_can_be_repeated(shop: Shop, point: str) -> None:
     with shop.worker("shop.py"):
         shop.order(80)
         shop.run("savepoint", "create", "shop.py", "one")
@@ -154,7 +154,7 @@ def test_a_restore_that_is_killed_leaves_a_run_that_goes_on_and_can_be_repeated(
     shop.check()
 
 
-def test_migrating_state_is_killed_again_and_again_and_no_value_is_migrated_twice(shop: Shop) -> None:
+def test_a_repeatedly_killed_migration_migrates_each_value_once(shop: Shop) -> None:
     shop.order(120)
     shop.finish()
     code = (shop.directory / "shop.py").read_text()

@@ -27,7 +27,7 @@ def seen(project: Project) -> dict[str, int]:
     return {line["key"]: line["value"] for line in project.json("state", "list", "hello.py", "greeter", "seen")}
 
 
-def test_a_bounded_run_handles_all_fires_timers_commits_and_exits_with_0(project: Project) -> None:
+def test_a_bounded_run_handles_all_records_fires_timers_commits_and_exits_with_0(project: Project) -> None:
     greet(project, ["ann", "bob", "ann"])
 
     done = project.run("worker", "hello.py", "--until-end")
@@ -58,7 +58,7 @@ def test_after_kill_9_the_first_lines_say_what_was_recovered(project: Project) -
         assert set(seen(project).values()) == {2}
 
 
-def test_sigterm_and_sigint_end_a_worker_with_0_and_everything_committed(project: Project) -> None:
+def test_a_worker_commits_everything_on_sigterm_and_sigint_and_exits_with_0(project: Project) -> None:
     for number, (signal_, expected) in enumerate([(signal.SIGTERM, 1), (signal.SIGINT, 2)]):
         with project.worker() as worker:
             greet(project, ["ann"])
@@ -175,7 +175,7 @@ def test_two_apps_share_a_directory_without_meeting(project: Project) -> None:
         assert project.json("state", "list", "other.py", "greeter", "seen") == []
 
 
-def test_a_handler_that_waits_is_let_finish_when_the_worker_stops(project: Project) -> None:
+def test_a_stopping_worker_waits_for_its_suspended_handlers(project: Project) -> None:
     (project.directory / "slow.py").write_text("""
 import asyncio
 from tidegate import App, Context, ValueState

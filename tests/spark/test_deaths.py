@@ -82,7 +82,7 @@ class Following:
 @pytest.mark.parametrize(
     "key", [pytest.param((), id="added to", marks=pytest.mark.slow), pytest.param("what", id="keyed")]
 )
-def test_a_query_with_state_that_fails_at_any_step_goes_on(
+def test_a_stateful_query_resumes_after_a_failure_at_any_step(
     spark: SparkSession, tmp_path: Path, suffer: Callable[[str], None], key: str | tuple[str, ...]
 ) -> None:
     shop = Shop()
@@ -136,7 +136,7 @@ def test_a_table_that_is_replaced_is_whole_again_after_the_next_run(
         assert sorted(row["id"] for row in by_pyarrow(flags, shop, "copies")) == list(range(12))
 
 
-def test_records_for_a_topic_come_again_with_the_same_ids(
+def test_records_resent_to_a_topic_have_the_same_ids(
     spark: SparkSession, tmp_path: Path, suffer: Callable[[str], None]
 ) -> None:
     shop, flags = Shop(), {"data": tmp_path}
@@ -220,7 +220,7 @@ def drive(directory: Path, faults: str, log: Path) -> subprocess.CompletedProces
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_drivers_that_are_killed_at_every_step_leave_exact_tables(tmp_path: Path) -> None:
+def test_tables_stay_exact_when_drivers_are_killed_at_every_step(tmp_path: Path) -> None:
     flags, log = {"data": tmp_path}, tmp_path / "faults"
     stream, sent = LikeStream(11, Origin()), list[Like]()
     deaths = [f"{step}:kill@{nth}" for step in STEPS for nth in (1, 4)]

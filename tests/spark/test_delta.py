@@ -44,7 +44,7 @@ class Lake:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_each_row_of_a_delta_table_is_there_once_although_drivers_are_killed(tmp_path: Path) -> None:
+def test_a_delta_table_contains_each_row_once_despite_killed_drivers(tmp_path: Path) -> None:
     made, sent = Lake(tmp_path), list[int]()
     for number, point in enumerate(("table.appended", "table.owned", "table.appended")):
         ids = range(number * 10, number * 10 + 12)  # two come again

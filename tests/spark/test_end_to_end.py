@@ -29,9 +29,7 @@ def world(tmp_path: Path, private_kafka: Callable[[], Broker]) -> Iterator[World
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.slow)], ids=lambda n: f"rounds-{n}")
-def test_the_tables_are_exact_although_workers_and_drivers_are_killed(
-    spark: SparkSession, world: World, rounds: int
-) -> None:
+def test_tables_are_exact_despite_killed_workers_and_drivers(spark: SparkSession, world: World, rounds: int) -> None:
     world.start_worker()
     world.send(1600)
     world.start_driver()

@@ -84,7 +84,7 @@ async def test_status_tells_how_far_jobs_are(spark: SparkSession, tmp_path: Path
     assert after[1]["files"] == 0
 
 
-def test_bad_records_go_into_quarantine_and_the_rest_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_records_are_quarantined_and_the_job_continues(spark: SparkSession, tmp_path: Path) -> None:
     shop, flags = Shop(), {"data": tmp_path}
     ran(shop.app, flags, (shop.raw, [b'{"id":1,"what":"a","at":5}', b"broken", b'{"id":2}']))
     typed = App(shop.id)
@@ -111,7 +111,7 @@ class Wider(msgspec.Struct):
     price: float = 1.5
 
 
-def test_a_field_that_is_added_does_not_break_the_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_added_field_does_not_break_existing_tables(spark: SparkSession, tmp_path: Path) -> None:
     flags = {"data": tmp_path}
     old = Shop()
     ran(old.app, flags, (old.sales, sales(*range(6))))
@@ -161,9 +161,7 @@ def wait_for(ids: set[int], flags: dict[str, Any], shop: Shop) -> None:
         time.sleep(0.1)
 
 
-def test_a_field_that_is_added_does_not_break_a_job_that_runs(
-    spark: SparkSession, kafka: SharedKafka, tmp_path: Path
-) -> None:
+def test_an_added_field_does_not_break_a_running_job(spark: SparkSession, kafka: SharedKafka, tmp_path: Path) -> None:
     flags = {"data": tmp_path, "broker": kafka.url}
     old = Shop()
     ran(old.app, flags, (old.sales, sales(*range(6))))
@@ -187,7 +185,7 @@ def test_a_field_that_is_added_does_not_break_a_job_that_runs(
     assert by_pyarrow(flags, new, "quarantine_collect") == []
 
 
-def test_a_checkpoint_that_is_gone_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_detected(spark: SparkSession, tmp_path: Path) -> None:
     shop, flags = Shop(), {"data": tmp_path}
     ran(shop.app, flags, (shop.sales, sales(1)))
     run_job(spark, shop.app, shop.collect, once=True, flags=flags)
@@ -284,7 +282,7 @@ class Dying(Files):
 
 
 @pytest.mark.parametrize("key", [(), ("id",)], ids=["added to", "keyed"])
-def test_a_batch_that_is_committed_again_after_a_death_is_there_once(
+def test_a_batch_committed_again_after_a_crash_is_stored_once(
     spark: SparkSession, tmp_path: Path, key: tuple[str, ...]
 ) -> None:
     frame = spark.createDataFrame([(n, f"2024-01-0{n % 4 + 1}") for n in range(20)], "id int, day string")
@@ -324,7 +322,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path]]:
 
 
 @pytest.mark.parametrize("key", [(), ("id",)], ids=["added to", "keyed"])
-def test_a_batch_is_on_the_disk_before_it_is_committed_and_in_its_place_before_that_is_told(
+def test_a_batch_is_synced_before_its_commit_and_moved_into_place_before_it_is_reported(
     spark: SparkSession, tmp_path: Path, key: tuple[str, ...], story: list[tuple[str, Path]]
 ) -> None:
     """A power cut, unlike a kill, loses what was not synced."""
@@ -350,7 +348,7 @@ def test_a_batch_is_on_the_disk_before_it_is_committed_and_in_its_place_before_t
             assert len([what for what, _ in story if what == "sync"]) == 11
 
 
-def test_what_a_batch_was_is_on_the_disk_before_its_table_has_it(
+def test_a_batchs_description_is_synced_before_its_table_changes(
     spark: SparkSession, tmp_path: Path, story: list[tuple[str, Path]]
 ) -> None:
     """Spark would make another batch of the same number, with more in it, of which the table would take nothing."""

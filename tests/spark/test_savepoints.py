@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Pa
     assert not Path(uri, "manifest.json").exists()  # half a savepoint is none
 
 
-async def test_an_app_starts_from_what_spark_has_written_and_spark_reads_what_it_made_of_it(
+async def test_an_app_restores_a_savepoint_from_spark_and_spark_reads_the_apps_savepoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     app, flags = shop(), {"data": tmp_path}

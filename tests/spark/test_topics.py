@@ -186,7 +186,7 @@ async def emptied(directory: Path, topic: str) -> None:
     await log.stop()
 
 
-def test_a_topic_that_was_made_anew_stops_the_stream(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_recreated_topic_stops_the_stream(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop()
     flags = {"data": tmp_path / "data"}
     ran(shop.app, flags, (shop.orders, ORDERS[:5]))

@@ -376,7 +376,7 @@ def test_decoding_a_msgspec_type_costs_no_python_frame() -> None:
     assert codec_for(Like).decode_raw.__self__.__class__ is msgspec.json.Decoder  # type: ignore[attr-defined]
 
 
-def test_the_record_does_not_choose_the_class() -> None:
+def test_a_record_cannot_choose_the_class_it_is_decoded_to() -> None:
     raw = b'{"page":"x","__faust":{"ns":"%s"}}' % Other._options.namespace.encode()
 
     assert type(codec_for(Click).decode(raw)) is Click

@@ -21,7 +21,7 @@ from tidegate.logs.base import Log
 PARTITIONS = 8
 
 
-def test_a_run_ends_after_the_work_of_a_worker_that_has_died(new_kafka_world: NewKafkaWorld, seed: int) -> None:
+def test_a_bounded_run_completes_the_tasks_of_a_dead_worker(new_kafka_world: NewKafkaWorld, seed: int) -> None:
     """Half of the tasks are assigned to a worker that this kills, and the group has not noticed yet. It has handled
     entries and committed none."""
     world = new_kafka_world("alarms", partitions=PARTITIONS)
@@ -33,7 +33,7 @@ def test_a_run_ends_after_the_work_of_a_worker_that_has_died(new_kafka_world: Ne
     oracle.check_alarms(world, world.look())
 
 
-def test_workers_that_share_a_bounded_run_end_together_when_all_is_done(
+def test_workers_of_a_bounded_run_exit_together_when_all_input_is_handled(
     new_kafka_world: NewKafkaWorld, seed: int
 ) -> None:
     """Two services in a circle: what one worker has done makes work for the other."""
@@ -46,7 +46,7 @@ def test_workers_that_share_a_bounded_run_end_together_when_all_is_done(
 
 
 @pytest.mark.parametrize("decision", ["committed", "aborted"])
-def test_a_run_waits_for_transactions_that_were_open_when_it_began(
+def test_a_bounded_run_waits_for_transactions_open_at_its_start(
     new_kafka_world: NewKafkaWorld, seed: int, decision: str
 ) -> None:
     """Also what a sender takes for committed may be shown to readers a moment later."""

@@ -22,7 +22,7 @@ def newest(world: KafkaWorld) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["snapshot.uploading", "snapshot.reporting", "leader.begun", "leader.copied"])
-def test_a_worker_killed_in_a_checkpoint_and_the_rebalance_that_follows(
+def test_a_worker_killed_during_a_checkpoint_and_the_following_rebalance(
     new_kafka_world: NewKafkaWorld, seed: int, point: str
 ) -> None:
     """That checkpoint is aborted, or was complete; the next one succeeds, with the remaining workers."""

@@ -137,7 +137,7 @@ def world(tmp_path: Path, kafka: SharedKafka) -> Iterator[World]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
-async def test_every_answer_is_a_committed_prefix_whichever_process_is_killed(world: World, kills: int) -> None:
+async def test_every_response_is_a_committed_prefix_despite_kills(world: World, kills: int) -> None:
     for number in range(WORKERS):
         world.start(number)
     for number in range(WORKERS):

@@ -36,7 +36,7 @@ def cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("variant", "point"), cases())
-def test_a_kill_anywhere_loses_nothing_and_repeats_nothing(
+def test_a_kill_at_any_point_loses_and_duplicates_nothing(
     new_kafka_world: NewKafkaWorld, seed: int, variant: str, point: str
 ) -> None:
     kill_once(new_kafka_world, seed, variant, point, None)
@@ -44,9 +44,7 @@ def test_a_kill_anywhere_loses_nothing_and_repeats_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_one_kill_after_the_other_loses_nothing_and_repeats_nothing(
-    new_kafka_world: NewKafkaWorld, seed: int, variant: str
-) -> None:
+def test_successive_kills_lose_and_duplicate_nothing(new_kafka_world: NewKafkaWorld, seed: int, variant: str) -> None:
     kill_repeatedly(new_kafka_world, seed, variant)
 
 

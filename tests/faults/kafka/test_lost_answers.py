@@ -21,7 +21,7 @@ FEW = ("Heartbeat", "JoinGroup", "SyncGroup")
 """Of which there may be a single answer in a run."""
 
 
-def test_the_answer_to_a_commit_is_lost_and_its_outcome_is_read_from_the_log(
+def test_a_commit_with_a_lost_response_is_resolved_from_the_log(
     new_kafka_world: NewKafkaWorld, kafka: SharedKafka, seed: int
 ) -> None:
     """The producer is thrown away: the task is opened again, which ends what is pending, and goes on from the log."""
@@ -37,7 +37,7 @@ def test_the_answer_to_a_commit_is_lost_and_its_outcome_is_read_from_the_log(
 
 
 @pytest.mark.parametrize("nth", [3, pytest.param(8, marks=pytest.mark.slow), pytest.param(15, marks=pytest.mark.slow)])
-def test_a_kill_while_the_answer_to_a_commit_is_on_its_way_repeats_nothing(
+def test_a_kill_before_the_response_to_a_commit_duplicates_nothing(
     new_kafka_world: NewKafkaWorld, kafka: SharedKafka, seed: int, nth: int
 ) -> None:
     """The broker has committed, and the worker never hears of it."""
@@ -59,7 +59,7 @@ def test_a_kill_while_the_answer_to_a_commit_is_on_its_way_repeats_nothing(
     oracle.check_ledger(world, world.look())
 
 
-def test_a_commit_that_never_reaches_the_broker_is_not_taken_for_one(
+def test_a_commit_that_never_reaches_the_broker_is_not_counted(
     new_kafka_world: NewKafkaWorld, kafka: SharedKafka, seed: int
 ) -> None:
     """To the worker it looks the same as one whose answer is lost. Here the records are handled again."""
@@ -75,7 +75,7 @@ def test_a_commit_that_never_reaches_the_broker_is_not_taken_for_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"OffsetCommit", "LeaveGroup"}))
-def test_a_lost_answer_of_any_kind_is_survived(
+def test_the_worker_survives_a_lost_response_to_any_request(
     new_kafka_world: NewKafkaWorld, kafka: SharedKafka, seed: int, kind: str
 ) -> None:
     dice = random.Random(seed)
@@ -91,7 +91,7 @@ def test_a_lost_answer_of_any_kind_is_survived(
     oracle.check_alarms(world, world.look())
 
 
-def test_a_worker_that_was_cut_off_is_fenced_when_the_network_is_back(
+def test_a_partitioned_worker_is_fenced_when_the_network_recovers(
     new_kafka_world: NewKafkaWorld, kafka: SharedKafka, seed: int
 ) -> None:
     """What it had sent before arrives after its tasks have moved, and counts for nothing."""
@@ -115,7 +115,7 @@ def test_a_worker_that_was_cut_off_is_fenced_when_the_network_is_back(
     oracle.check_ledger(world, world.look())
 
 
-def test_a_worker_that_the_group_has_lost_does_not_fence_its_successor_back(
+def test_an_evicted_worker_does_not_fence_its_successor(
     new_kafka_world: NewKafkaWorld, kafka: SharedKafka, seed: int
 ) -> None:
     """It reaches the log, but not the group. As long as the group does not say that a task is its own, a task that was

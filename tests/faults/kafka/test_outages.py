@@ -23,7 +23,7 @@ LONG = {"TIDEGATE_KAFKA_TRANSACTION_TIMEOUT": "60"}
 @pytest.mark.slow
 @pytest.mark.parametrize("patience", [SHORT, LONG], ids=["impatient", "patient"])
 @pytest.mark.parametrize("how", ["killed", "stopped in order", "paused"])
-def test_a_broker_that_was_away_is_waited_for(
+def test_a_worker_waits_for_an_unavailable_broker(
     new_kafka_world: NewKafkaWorld,
     private_kafka: Callable[[], Broker],
     seed: int,
@@ -51,7 +51,7 @@ def test_a_broker_that_was_away_is_waited_for(
 
 
 @pytest.mark.slow
-def test_workers_and_broker_killed_at_once_come_back(
+def test_workers_and_broker_killed_together_recover(
     new_kafka_world: NewKafkaWorld, private_kafka: Callable[[], Broker], seed: int
 ) -> None:
     """As if the machine had lost power, except that the disk has what was written."""

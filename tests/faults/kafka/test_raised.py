@@ -19,7 +19,7 @@ ELSEWHERE = {"timer.fired", "task.reopening", "task.closing", "group.rebalancing
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", sorted({*ON_KAFKA} - ELSEWHERE))
-def test_an_error_at_any_point_stops_the_worker_and_a_restart_is_right(
+def test_after_an_error_at_any_point_a_restarted_worker_is_exact(
     new_kafka_world: NewKafkaWorld, seed: int, point: str
 ) -> None:
     dice = random.Random(seed)

@@ -62,7 +62,7 @@ def end(world: KafkaWorld, *lives: Life) -> None:
         pytest.param("eager", oracle.check_eager, marks=pytest.mark.slow),
     ],
 )
-def test_one_worker_then_three_then_two_under_load(
+def test_scaling_from_one_to_three_to_two_workers_under_load_is_exact(
     new_kafka_world: NewKafkaWorld, seed: int, app: str, check: Check
 ) -> None:
     world = new_kafka_world(app, partitions=PARTITIONS)
@@ -98,7 +98,7 @@ POINTS = {
 @pytest.mark.parametrize(
     "point", [pytest.param(point, marks=() if point == "group.assigned" else pytest.mark.slow) for point in POINTS]
 )
-def test_a_kill_in_a_rebalance_loses_nothing_and_repeats_nothing(
+def test_a_kill_during_a_rebalance_loses_and_duplicates_nothing(
     new_kafka_world: NewKafkaWorld, seed: int, point: str
 ) -> None:
     """Two workers share the tasks; a third comes, one of the two goes, and one is killed in the midst of it."""
@@ -179,7 +179,7 @@ def test_no_member_is_evicted_for_restoring_longer_than_the_session_timeout(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("then", ["a kill", "an orderly end"])
-def test_a_restore_is_interrupted_by_a_rebalance_and_goes_on_elsewhere(
+def test_a_restore_interrupted_by_a_rebalance_completes_on_another_worker(
     new_kafka_world: NewKafkaWorld, seed: int, then: str
 ) -> None:
     world = hoarding(new_kafka_world, seed)

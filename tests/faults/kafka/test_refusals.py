@@ -65,7 +65,7 @@ def check(world: KafkaWorld, picture: Picture, app: str, kind: str) -> None:
 @pytest.mark.parametrize("waiting", [0.0, pytest.param(0.3, marks=pytest.mark.slow)], ids=["direct", "waiting"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("app", ["dead_letters", *(pytest.param(app, marks=pytest.mark.slow) for app in [*APPS][1:])])
-def test_a_batch_that_the_broker_refuses_inside_a_transaction_takes_nothing_else_along(
+def test_a_batch_refused_by_the_broker_affects_no_other_record(
     new_kafka_world: NewKafkaWorld, seed: int, app: str, kind: str, waiting: float
 ) -> None:
     world = strict(new_kafka_world, app, seed, kind, waiting=waiting)
@@ -74,7 +74,7 @@ def test_a_batch_that_the_broker_refuses_inside_a_transaction_takes_nothing_else
     check(world, world.look(), app, kind)
 
 
-def test_a_bounded_run_whose_last_commit_is_refused_is_not_over(new_kafka_world: NewKafkaWorld, seed: int) -> None:
+def test_a_bounded_run_does_not_end_while_its_last_commit_is_refused(new_kafka_world: NewKafkaWorld, seed: int) -> None:
     """Everything is handled before the first commit is due."""
     rarely: dict[str, Any] = {"TIDEGATE_COMMIT_INTERVAL": "1", "TIDEGATE_COMMIT_CHANGES": "100000"}
     world = strict(new_kafka_world, "dead_letters", seed, KINDS[1], partitions=1, **rarely)
@@ -84,7 +84,7 @@ def test_a_bounded_run_whose_last_commit_is_refused_is_not_over(new_kafka_world:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_broker_refuses_stops_the_worker_if_that_is_the_policy(
+def test_a_record_refused_by_the_broker_stops_the_worker_under_the_stop_policy(
     new_kafka_world: NewKafkaWorld, seed: int, kind: str
 ) -> None:
     """Every start says the same; what came before is committed once; and when the topic takes it, all goes on."""
@@ -106,7 +106,7 @@ def test_what_the_broker_refuses_stops_the_worker_if_that_is_the_policy(
     "point",
     ["task.reopening", "task.opening", "recovery.marker", "transaction.sent", "commit.applied", "handler.after"],
 )
-def test_a_kill_while_the_record_at_fault_is_sought_gives_up_that_record_only(
+def test_a_kill_during_the_search_dead_letters_only_the_refused_record(
     new_kafka_world: NewKafkaWorld, seed: int, point: str, kind: str
 ) -> None:
     dice = random.Random(seed)

@@ -16,9 +16,7 @@ CHANGELOG = "ledger.ledger.changelog"
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_changelog_that_the_broker_has_compacted_restores_everything(
-    new_kafka_world: NewKafkaWorld, seed: int
-) -> None:
+def test_a_changelog_compacted_by_the_broker_restores_all_state(new_kafka_world: NewKafkaWorld, seed: int) -> None:
     """With transactions in it that were aborted, whose records must not come back."""
     dice = random.Random(seed)
     world = new_kafka_world("ledger", TIDEGATE_TEST_TOIL="0.0003")
@@ -46,7 +44,7 @@ def test_a_changelog_that_the_broker_has_compacted_restores_everything(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", ["entries", CHANGELOG])
-def test_a_topic_that_gets_more_partitions_under_a_running_app_stops_it_and_it_says_why(
+def test_adding_partitions_under_a_running_app_stops_it_with_an_explanation(
     new_kafka_world: NewKafkaWorld, seed: int, topic: str
 ) -> None:
     """Keys would lie elsewhere than their state does. Nothing that was handled is lost, and no start goes on either."""

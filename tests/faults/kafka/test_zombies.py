@@ -53,7 +53,7 @@ def end_all(world: KafkaWorld, *lives: Life) -> None:
 @pytest.mark.parametrize(
     "point", [pytest.param(point, marks=() if point in QUICK else pytest.mark.slow) for point in VISITS]
 )
-def test_a_zombie_that_wakes_after_its_task_moved_is_fenced_and_throws_its_work_away(
+def test_a_zombie_is_fenced_and_discards_its_work_after_its_task_moved(
     new_kafka_world: NewKafkaWorld, seed: int, point: str
 ) -> None:
     """And then it rejoins, and has its share of the work again."""
@@ -79,7 +79,7 @@ def test_a_zombie_that_wakes_after_its_task_moved_is_fenced_and_throws_its_work_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["handler.after", "transaction.sent"])
-def test_a_zombie_whose_name_another_has_taken_stops_and_says_so(
+def test_a_zombie_stops_with_an_error_when_its_instance_name_is_taken(
     new_kafka_world: NewKafkaWorld, seed: int, point: str
 ) -> None:
     """Two workers with one name: the younger one has it. The older one cannot be a member any more."""
@@ -97,7 +97,7 @@ def test_a_zombie_whose_name_another_has_taken_stops_and_says_so(
 
 
 @pytest.mark.slow
-def test_a_nap_shorter_than_the_session_changes_nothing(new_kafka_world: NewKafkaWorld, seed: int) -> None:
+def test_a_pause_shorter_than_the_session_timeout_has_no_effect(new_kafka_world: NewKafkaWorld, seed: int) -> None:
     world = new_kafka_world("alarms", TIDEGATE_TEST_TOIL="0.0005", TIDEGATE_KAFKA_SESSION_TIMEOUT="30")
     world.append("entries", entries(seed, COUNT))
     life = asleep(world, "transaction.sent")

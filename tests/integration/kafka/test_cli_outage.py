@@ -25,7 +25,7 @@ def project(tmp_path: Path, broker: Broker) -> Iterator[KafkaProject]:
     made.close()
 
 
-def test_a_worker_says_once_that_its_broker_is_away_and_once_that_it_is_back(
+def test_a_worker_logs_once_that_its_broker_is_unavailable_and_once_that_it_recovered(
     project: KafkaProject, broker: Broker
 ) -> None:
     with project.worker() as worker:

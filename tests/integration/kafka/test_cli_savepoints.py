@@ -51,7 +51,7 @@ def test_an_app_moves_from_the_embedded_log_to_kafka_and_back(shop: KafkaShop) -
 
 
 @pytest.mark.slow
-def test_workers_stop_together_with_a_savepoint_and_go_on_with_another_parallelism(shop: KafkaShop) -> None:
+def test_workers_stop_with_a_savepoint_and_restart_with_another_parallelism(shop: KafkaShop) -> None:
     """Under load: what comes in between waits, and no outside reader sees anything twice."""
     first, second = (shop.start("worker", "shop.py") for _ in range(2))
     for worker in (first, second):
@@ -80,7 +80,7 @@ def test_workers_stop_together_with_a_savepoint_and_go_on_with_another_paralleli
     assert shop.billed() == list(range(1500))
 
 
-def test_a_worker_of_the_old_run_that_wakes_after_a_restore_is_fenced_stops_and_says_so(shop: KafkaShop) -> None:
+def test_a_worker_of_the_old_run_is_fenced_after_a_restore_and_stops_with_an_error(shop: KafkaShop) -> None:
     zombie = shop.start("worker", "shop.py")
     zombie.wait_for("recovered")
     shop.order(100)

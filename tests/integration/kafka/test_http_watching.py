@@ -110,7 +110,7 @@ def workers(tmp_path: Path, kafka: SharedKafka) -> Iterator[Workers]:
 
 
 @pytest.mark.timeout(400)
-async def test_all_keys_are_watched_at_any_worker_and_a_worker_that_dies_ends_the_stream(workers: Workers) -> None:
+async def test_any_worker_streams_all_keys_until_a_worker_dies(workers: Workers) -> None:
     for running in workers.running:
         await asyncio.to_thread(running.wait_for, "recovered", 200)
     async with asyncio.timeout(360), httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:

@@ -49,7 +49,7 @@ async def opened(broker: Broker, **settings: float) -> AsyncIterator[KafkaLog]:
         await log.stop()
 
 
-async def test_appending_and_reading_stall_while_the_broker_is_killed_and_go_on_when_it_is_back(broker: Broker) -> None:
+async def test_appends_and_reads_stall_during_a_broker_outage_and_resume_after_it(broker: Broker) -> None:
     async with opened(broker) as log:
         writer, other = await log.writer("w"), await log.writer()
         reader = log.reader()

@@ -63,9 +63,7 @@ async def configuration(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_record_stamped_too_far_ahead_fails_its_whole_transaction_and_nothing_else(
-    log: KafkaLog, name: str
-) -> None:
+async def test_a_record_with_a_future_timestamp_fails_only_its_own_transaction(log: KafkaLog, name: str) -> None:
     await log.create([TopicSpec(name=name, partitions=2)])
     good, bad = TopicPartition(name, 0), TopicPartition(name, 1)
     writer = await log.writer(name)
@@ -119,7 +117,7 @@ async def test_a_topic_that_takes_small_batches_only_gets_small_batches(
     ]
 
 
-async def test_a_record_larger_than_its_topic_allows_fails_its_whole_transaction(
+async def test_an_oversized_record_fails_its_whole_transaction(
     log: KafkaLog, admin: AIOKafkaAdminClient, name: str
 ) -> None:
     await admin.create_topics([NewTopic(name, 2, 1, topic_configs={"max.message.bytes": "5000"})])

@@ -41,7 +41,7 @@ async def raw(port: int | None, target: str, host: str = "localhost") -> tuple[i
     return int(answer.split(b" ", 2)[1]), answer
 
 
-async def test_hostile_paths_find_nothing(tmp_path: Path) -> None:
+async def test_hostile_paths_are_rejected(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         port = town.client.base_url.port
         assert port is not None
@@ -160,7 +160,7 @@ async def test_before_it_is_known_who_asks_nobody_takes_much_room_or_time(
         assert (await town.get("/livez")).status_code == 200
 
 
-async def test_a_hundred_unbounded_scans_at_once_get_429_or_a_page_and_the_loop_goes_on(tmp_path: Path) -> None:
+async def test_a_hundred_concurrent_unbounded_scans_get_a_page_or_429_without_blocking_the_loop(tmp_path: Path) -> None:
     async with served(tmp_path, store="rocksdb", api_scans=4) as town:
         for start in range(0, 5000, 1000):
             await town.visited(*(f"k{number:05d}" for number in range(start, start + 1000)))

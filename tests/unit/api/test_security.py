@@ -50,7 +50,7 @@ async def ask(town: Served, method: str, path: str, token: str | None) -> int:
         return answer.status_code
 
 
-async def test_every_route_of_the_document_wants_the_right_token(tmp_path: Path) -> None:
+async def test_every_documented_route_requires_the_right_token(tmp_path: Path) -> None:
     async with served(tmp_path, make_app(api_tokens=TOKENS)) as town:
         document = (await town.get("/openapi.json", headers={"authorization": f"Bearer {OPS}"})).json()
         routes = list(operations(document))
@@ -126,7 +126,7 @@ def test_a_public_key_takes_no_token_that_was_signed_with_it_as_a_secret() -> No
         security.principal(b"Bearer " + forged.encode())
 
 
-async def test_without_tokens_only_this_machine_and_no_page_from_elsewhere_is_served(tmp_path: Path) -> None:
+async def test_without_tokens_only_local_same_origin_requests_are_served(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         path = "/v1/services"
         assert (await town.get(path, headers={"host": "localhost:8000"})).status_code == 200

@@ -92,7 +92,7 @@ async def test_an_answer_says_of_which_commit_it_is(tmp_path: Path) -> None:
         assert again.json()["value"] == 2
 
 
-async def test_whoever_waits_for_its_own_write_reads_it(tmp_path: Path) -> None:
+async def test_a_client_that_waits_for_its_write_reads_it(tmp_path: Path) -> None:
     async with served(tmp_path, commit_interval=0.3) as town:
         for count in range(1, 6):
             token = await town.visit("ann")

@@ -42,7 +42,7 @@ async def test_records_are_checked_before_any_is_written(tmp_path: Path) -> None
         assert next(topic for topic in topics if topic["name"] == "visits")["records"] == 0
 
 
-async def test_the_same_idempotency_key_is_carried_out_once_by_whoever_asks_and_after_a_restart(
+async def test_a_repeated_idempotency_key_is_executed_once_across_clients_and_restarts(
     tmp_path: Path,
 ) -> None:
     body = {"records": [{"value": {"name": "ann"}}, {"value": {"name": "bob"}}]}

@@ -78,7 +78,7 @@ async def test_watchers_are_counted_and_end_when_the_worker_stops(tmp_path: Path
         assert (await town.get("/readyz")).status_code == 503
 
 
-async def test_one_that_does_not_keep_up_is_told_that_it_missed_some(tmp_path: Path) -> None:
+async def test_a_slow_subscriber_is_informed_of_missed_events(tmp_path: Path) -> None:
     async with served(tmp_path) as town, asyncio.timeout(SECONDS):
         await town.visited("ann")
         serving = town.server._serving

@@ -115,7 +115,7 @@ HANGS = {
 
 
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
-async def test_a_storage_that_hangs_fails_checkpoints_and_nothing_else(
+async def test_a_hanging_storage_fails_checkpoints_only(
     hang: tuple[str, str], storage: type[HangingFileSystem], tmp_path: Path
 ) -> None:
     async with worker(tmp_path) as host:

@@ -135,7 +135,7 @@ async def first_only(harness: AppHarness) -> None:
         await task(harness, "first", number).commit()
 
 
-def test_a_handler_that_waits_holds_nothing_up_and_is_not_in_it(harness: AppHarness, tmp_path: Path) -> None:
+def test_a_checkpoint_neither_waits_for_nor_contains_a_suspended_handler(harness: AppHarness, tmp_path: Path) -> None:
     harness.send("events", "wait", key="slow", settle=False)
     harness.settle(wait=False)
     harness.send("events", "go", key="quick", settle=False)
@@ -291,7 +291,9 @@ def restarted_without_state(harness: AppHarness) -> list[Any]:
     return [report.recovered for report in reports]
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recovery_falls_back_from_a_damaged_checkpoint_to_an_older_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with AppHarness(make_app(), checkpoints=tmp_path / "kept", directory=tmp_path / "stores") as harness:
         harness.send_many("events", ["go"] * 500, key=lambda _: str(next(numbers) % 50))
         harness.checkpoint()

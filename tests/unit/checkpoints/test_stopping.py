@@ -71,7 +71,7 @@ def handled(harness: AppHarness, key: Any) -> int:
     return found or 0
 
 
-def test_nothing_is_handled_after_it(harness: AppHarness) -> None:
+def test_no_record_is_handled_after_the_final_savepoint(harness: AppHarness) -> None:
     harness.send("events", "a", key="k")
     asking = stop(harness)
     drive(harness, asking)
@@ -92,7 +92,7 @@ def test_nothing_is_handled_after_it(harness: AppHarness) -> None:
     assert harness.outputs("done") == ["b"]
 
 
-def test_handlers_that_are_under_way_end_first(harness: AppHarness) -> None:
+def test_stopping_with_a_savepoint_finishes_running_handlers_first(harness: AppHarness) -> None:
     harness.send("events", "wait", key="k", settle=False)
     harness.settle(wait=False)
     asking = stop(harness)
@@ -106,7 +106,7 @@ def test_handlers_that_are_under_way_end_first(harness: AppHarness) -> None:
     assert len(gates) == 1
 
 
-def test_one_that_does_not_end_is_not_waited_for_for_ever(harness: AppHarness) -> None:
+def test_stopping_with_a_savepoint_waits_for_handlers_until_the_timeout(harness: AppHarness) -> None:
     harness.send("events", "wait", key="k", settle=False)
     harness.send("events", "a", key="other", settle=False)
     harness.settle(wait=False)
@@ -142,7 +142,7 @@ def test_a_handler_that_ends_after_the_last_commit_counts_as_uncommitted(harness
     assert set(harness.engine.uncommitted) == {busy}
 
 
-def test_if_it_fails_the_app_goes_on(harness: AppHarness) -> None:
+def test_the_app_continues_if_the_final_savepoint_fails(harness: AppHarness) -> None:
     harness.send("events", "a", key="k")
     for task in harness.engine.tasks.values():
         task.epochs.move_to(7, stop=True)

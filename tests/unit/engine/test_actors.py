@@ -226,7 +226,7 @@ def test_policy_stop_stops_the_service_and_nothing_of_the_message_is_committed()
         harness.ask("account", "ann", Deposit(-1))
 
 
-def test_the_same_idempotency_key_is_handled_once_and_answered_alike() -> None:
+def test_a_repeated_idempotency_key_is_handled_once_and_gets_the_same_reply() -> None:
     with AppHarness(bank()) as harness:
         harness.tell("account", "ann", Deposit(10), idempotency_key="d1")
         harness.tell("account", "ann", Deposit(10), idempotency_key="d1")
@@ -379,7 +379,7 @@ def test_what_a_service_alone_tells_others_can_be_looked_at() -> None:
         assert harness.told("other") == [("hello", Deposit(5)), ("all", Deposit(1))]
 
 
-def test_a_handler_that_fails_has_told_nobody_anything() -> None:
+def test_a_failed_handler_sends_no_messages_and_no_reply() -> None:
     app = App("failing")
     words = app.topic("words", value_type=str, key=lambda word: word)
     other = app.actor("other")

@@ -21,7 +21,7 @@ def counting() -> tuple[App, Topic[Any], Topic[Any]]:
     return app, words, counts
 
 
-def test_outputs_leave_before_the_commit() -> None:
+def test_at_least_once_outputs_are_sent_before_the_commit() -> None:
     app, words, counts = counting()
     with AppHarness(app) as harness:
         harness.send(words, "tide", key="tide", settle=False)
@@ -31,7 +31,7 @@ def test_outputs_leave_before_the_commit() -> None:
         assert harness.state("count", "seen", "tide") is None
 
 
-def test_after_a_crash_they_are_sent_again_and_state_counts_once() -> None:
+def test_after_a_crash_outputs_are_sent_again_and_state_is_exact() -> None:
     app, words, counts = counting()
     with AppHarness(app) as harness:
         harness.send(words, "tide", key="tide", settle=False)

@@ -65,7 +65,7 @@ def bench(**options: Any) -> Bench:
     return Bench(handle, timers={"later": later}, **options)
 
 
-def test_nothing_of_a_handler_that_waits_is_committed_before_it_ends() -> None:
+def test_a_suspended_handlers_effects_are_not_committed_before_it_finishes() -> None:
     with bench() as b:
         b.put_quietly("k", "gate")
         assert b.outputs(b.out) == []
@@ -79,7 +79,7 @@ def test_nothing_of_a_handler_that_waits_is_committed_before_it_ends() -> None:
         assert [timer.name for timer in b.timers(b.service, "k")] == ["later"]
 
 
-def test_others_go_on_and_are_committed_meanwhile() -> None:
+def test_other_handlers_run_and_commit_while_one_is_suspended() -> None:
     with bench() as b:
         b.put_quietly("k", "gate")
         for number in range(3):
@@ -90,7 +90,7 @@ def test_others_go_on_and_are_committed_meanwhile() -> None:
         assert b.marker.inputs["events:0"].unfinished == []
 
 
-def test_records_of_a_key_wait_for_each_other_in_order() -> None:
+def test_records_of_a_key_are_handled_in_order() -> None:
     with bench() as b:
         b.put_quietly("k", "first")
         b.put_quietly("k", 1)
@@ -104,7 +104,7 @@ def test_records_of_a_key_wait_for_each_other_in_order() -> None:
         assert b.value("seen", "k") == ["first"] * 2 + [1] * 2 + ["second"] * 2 + [2] * 2
 
 
-def test_handlers_of_different_keys_overlap_and_end_in_any_order() -> None:
+def test_handlers_of_different_keys_run_concurrently_and_finish_in_any_order() -> None:
     with bench() as b:
         for key in "abc":
             b.put_quietly(key, key)
@@ -115,7 +115,7 @@ def test_handlers_of_different_keys_overlap_and_end_in_any_order() -> None:
         assert b.marker.inputs["events:0"].unfinished == [2]
 
 
-def test_after_a_crash_only_what_was_unfinished_is_handled_again() -> None:
+def test_after_a_crash_only_unfinished_records_are_handled_again() -> None:
     with bench() as b:
         for number in range(10):
             b.put_quietly(f"k{number}", f"gate{number}" if number % 3 == 0 else number)
@@ -132,7 +132,7 @@ def test_after_a_crash_only_what_was_unfinished_is_handled_again() -> None:
         assert {b.value("total", f"k{number}") for number in range(10)} == {2, 4}
 
 
-def test_several_crashes_in_a_row_do_not_repeat_what_is_finished() -> None:
+def test_successive_crashes_do_not_repeat_finished_records() -> None:
     with bench() as b:
         for number in range(6):
             b.put_quietly(f"k{number}", f"gate{number}" if number % 2 == 0 else number)
@@ -152,7 +152,7 @@ def test_several_crashes_in_a_row_do_not_repeat_what_is_finished() -> None:
         assert {b.value("total", f"k{number}") for number in range(6)} == {2}
 
 
-def test_a_handler_that_fails_after_it_waited_leaves_everything_as_before() -> None:
+def test_a_handler_that_fails_after_suspending_has_no_effects() -> None:
     with bench(service={"errors": SKIP}) as b:
         b.put("k", 1)
         before = (b.value("total", "k"), b.value("seen", "k"), b.value("names", "k"), b.timers(b.service, "k"))
@@ -167,7 +167,7 @@ def test_a_handler_that_fails_after_it_waited_leaves_everything_as_before() -> N
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_no_more_handlers_wait_than_allowed(concurrency: int) -> None:
+def test_the_number_of_suspended_handlers_is_limited(concurrency: int) -> None:
     with bench(service={"concurrency": concurrency}) as b:
         for number in range(6):
             b.put_quietly(f"k{number}", f"gate{number}")
@@ -200,7 +200,7 @@ def test_handlers_of_timers_count_among_those_that_wait() -> None:
         assert [b.timers(b.service, f"k{number}") for number in range(5)] == [[]] * 5
 
 
-def test_a_full_task_stops_reading_and_goes_on_later() -> None:
+def test_a_full_task_stops_reading_and_resumes_later() -> None:
     with bench(buffer_records=5) as b:
         b.put_quietly("k", "gate")
         b.put_all([("k", number) for number in range(20)], settle=False)

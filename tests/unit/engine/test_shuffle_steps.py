@@ -288,7 +288,7 @@ def test_a_combined_record_belongs_to_the_epoch_of_its_commit(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3])
-def test_a_savepoint_with_combined_records_in_flight_is_restored_at_any_parallelism(
+def test_a_savepoint_with_combined_in_flight_records_restores_at_any_parallelism(
     tmp_path: Path, partitions: int
 ) -> None:
     with AppHarness(app(), checkpoints=tmp_path) as harness:
@@ -414,9 +414,7 @@ Moves = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(moves=Moves, steps=st.sampled_from([COMBINED, PROJECTED]))
-def test_results_depend_neither_on_combining_nor_on_when_commits_and_crashes_are(
-    moves: list[tuple[str, Any]], steps: ShuffleSteps
-) -> None:
+def test_combining_commits_and_crashes_do_not_change_results(moves: list[tuple[str, Any]], steps: ShuffleSteps) -> None:
     counts: Counter[str] = Counter()
     cents: Counter[str] = Counter()
     with AppHarness(app(steps)) as harness:

@@ -218,7 +218,9 @@ actions = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 20)), max_si
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events=st.lists(st.tuples(st.sampled_from("abcde"), actions), min_size=1, max_size=60), seed=st.integers(0, 999))
-def test_threads_do_what_the_event_loop_does(events: list[tuple[str, Any]], seed: int) -> None:
+def test_handlers_in_threads_have_the_same_effects_as_in_the_event_loop(
+    events: list[tuple[str, Any]], seed: int
+) -> None:
     sent = [(key, {"at": START + 10 * number, "do": do}) for number, (key, do) in enumerate(events)]
     assert outcome(Napping, sent, seed, threads=6) == outcome(Plain, sent, seed)
 
@@ -365,7 +367,7 @@ def test_failures_go_by_the_error_policy() -> None:
         assert [letter.error_type for letter in bench.dead_letters(bench.service)] == ["SystemExit"]
 
 
-def test_a_handler_that_times_out_is_discarded_and_its_key_goes_on(
+def test_a_timed_out_handler_is_discarded_and_its_key_continues(
     barrier: Barrier, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors: list[BaseException] = []
@@ -427,7 +429,7 @@ def test_what_waits_for_a_thread_has_not_begun_to_time_out() -> None:
         assert sorted(bench.outputs(bench.out)) == list(range(12))
 
 
-def test_a_crash_discards_what_threads_do_and_it_is_done_again(barrier: Barrier) -> None:
+def test_a_crash_discards_handlers_in_threads_and_they_are_repeated(barrier: Barrier) -> None:
     calls: list[int] = []
 
     def handle(ctx: Context, event: int, total: Annotated[ValueState[int], Default(0)]) -> None:

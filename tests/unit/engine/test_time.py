@@ -235,7 +235,7 @@ def test_a_strategy_that_cannot_tell_from_a_record_fails_that_record_only(mark: 
         assert b.watermark(b.service) == 7
 
 
-def test_a_watermark_never_goes_back_not_even_by_a_restart() -> None:
+def test_a_watermark_never_regresses_even_after_a_restart() -> None:
     with Bench(note_watermark, topic={"watermark": ETERNAL}) as b:
         b.put("k", timestamp=1000)
         b.restart()
@@ -248,7 +248,7 @@ def test_a_watermark_never_goes_back_not_even_by_a_restart() -> None:
 # -- several partitions and inputs -------------------------------------------------------------------------------------
 
 
-def test_a_tasks_time_is_the_lowest_of_its_inputs() -> None:
+def test_a_tasks_watermark_is_the_minimum_of_its_inputs() -> None:
     app = App("app", watermark=ETERNAL)
     left, right = app.topic("left"), app.topic("right")
 
@@ -279,7 +279,7 @@ def test_each_partition_has_a_time_of_its_own_and_those_downstream_the_lowest() 
 # -- idleness ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_partition_does_not_hold_time_back_for_ever() -> None:
+def test_an_idle_partition_does_not_hold_back_the_watermark_forever() -> None:
     app, start, second = two_steps(watermark=Monotonic(idle_after=60), partitions=2)
     with AppHarness(app) as harness:
         zero, one = keys_of(2)
@@ -475,7 +475,7 @@ def test_a_partition_with_unfinished_records_is_not_idle() -> None:
 # -- waiting handlers hold time back -----------------------------------------------------------------------------------
 
 
-def test_time_does_not_pass_a_record_that_is_not_finished() -> None:
+def test_a_watermark_does_not_pass_an_unfinished_record() -> None:
     with Bench(wait_here, topic={"watermark": ETERNAL}) as b:
         b.put_quietly("a", "wait", timestamp=1000)
         b.put_quietly("b", "x", timestamp=5000)
@@ -485,7 +485,7 @@ def test_time_does_not_pass_a_record_that_is_not_finished() -> None:
         assert b.watermark(b.service) == 4999
 
 
-def test_after_a_crash_time_still_does_not_pass_a_record_that_is_not_finished() -> None:
+def test_after_a_crash_a_watermark_does_not_pass_an_unfinished_record() -> None:
     app = App("app", watermark=ETERNAL)
     left, right = app.topic("left"), app.topic("right")
 
@@ -548,7 +548,7 @@ def chain(*, key_by: bool = False, partitions: int = 1) -> tuple[AppHarness, Any
 
 
 @pytest.mark.parametrize("key_by", [False, True])
-def test_time_is_passed_on_behind_the_records_that_it_speaks_for(key_by: bool) -> None:
+def test_a_watermark_is_forwarded_after_the_records_that_it_covers(key_by: bool) -> None:
     harness, start, last = chain(key_by=key_by)
     with harness:
         harness.send(start, 500, key="a", timestamp=100)
@@ -559,7 +559,7 @@ def test_time_is_passed_on_behind_the_records_that_it_speaks_for(key_by: bool) -
         assert seen == [(300, False, True), (500, False, True), 301, 501]
 
 
-def test_time_is_not_passed_on_before_the_timers_that_it_fires_have_emitted() -> None:
+def test_a_watermark_is_forwarded_after_the_output_of_its_timers() -> None:
     harness, start, last = chain()
     with harness:
         harness.send(start, 500, key="a", timestamp=100)
@@ -649,7 +649,7 @@ def test_in_a_longer_cycle_only_the_edge_that_closes_it_carries_no_time() -> Non
 # -- bounded runs ------------------------------------------------------------------------------------------------------
 
 
-def test_a_bounded_run_fires_everything_and_the_next_one_works_again() -> None:
+def test_a_bounded_run_fires_all_timers_and_can_be_repeated() -> None:
     harness, start, _ = chain(key_by=True, partitions=3)
     with harness:
         for turn in range(3):
@@ -661,7 +661,7 @@ def test_a_bounded_run_fires_everything_and_the_next_one_works_again() -> None:
             assert seen.count(501) == 20
 
 
-def test_a_bounded_run_stops_where_the_input_ended_when_it_began() -> None:
+def test_a_bounded_run_stops_at_the_end_offsets_of_its_start() -> None:
     with Bench(wait_here, topic={"watermark": ETERNAL}) as b:
         b.put("k", "before", timestamp=1000, settle=False)
 

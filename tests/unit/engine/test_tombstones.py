@@ -121,7 +121,7 @@ def test_the_default_policy_stops_with_advice() -> None:
         b.put("a", None)
 
 
-def test_dead_letters_keep_tombstones_apart_from_empty_values_and_null() -> None:
+def test_dead_letters_distinguish_tombstones_from_empty_values_and_null() -> None:
     with Bench(known_only, service={"errors": DEAD_LETTER}, topic={"compact": True}) as b:
         for value in (None, b"", b"null"):
             b.send_raw(b.events, key=b"a", value=value)
@@ -257,7 +257,7 @@ def test_a_service_behind_another_sees_what_that_deletes() -> None:
 # -- kept apart --------------------------------------------------------------------------------------------------------
 
 
-def test_a_savepoint_keeps_tombstones_in_flight_apart_from_empty_values_and_null(tmp_path: Path) -> None:
+def test_a_savepoint_distinguishes_in_flight_tombstones_from_empty_values_and_null(tmp_path: Path) -> None:
     seen: list[bytes | None] = []
 
     def two() -> App:

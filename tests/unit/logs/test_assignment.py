@@ -27,7 +27,7 @@ def owning(name: str, given: dict[str, set[TopicPartition]], generation: int = 1
 
 
 @given(counts, st.integers(1, 6), st.data())
-def test_every_task_has_one_owner_and_shares_differ_by_one_at_most(
+def test_every_task_has_one_owner_and_the_assignment_is_balanced(
     counts: list[int], size: int, data: st.DataObject
 ) -> None:
     tasks = tasks_of(counts)

@@ -136,7 +136,7 @@ def test_a_service_behind_a_shuffle_finds_its_keys(harness: AppHarness) -> None:
     assert [entry.value for entry in one] == [b'"dd"']
 
 
-def test_what_is_not_committed_is_not_there(harness: AppHarness) -> None:
+def test_uncommitted_data_is_not_visible(harness: AppHarness) -> None:
     harness.send(words, "tea", key="ann", settle=False)
     harness.settle(commit=False)
     assert values(harness, "last", "ann") is None

@@ -125,7 +125,7 @@ async def fail_after(ctx: Context, event: Any, kept: Annotated[ValueState[list[A
 
 
 @ways
-def test_a_handler_that_fails_has_changed_nothing_in_place(way: dict[str, Any]) -> None:
+def test_a_failed_handlers_in_place_changes_are_rolled_back(way: dict[str, Any]) -> None:
     with Bench(fail_after, service={"errors": SKIP}) as bench:
         bench.put("k", {"add": 1, "fail": True, **way})
         assert bench.value("kept", "k") is None
@@ -297,7 +297,7 @@ async def two_states(
 
 
 @ways
-def test_a_value_that_cannot_be_stored_takes_the_whole_record_back(way: dict[str, Any]) -> None:
+def test_a_value_that_cannot_be_stored_rolls_back_the_whole_record(way: dict[str, Any]) -> None:
     with Bench(two_states, service={"errors": SKIP}) as bench:
         bench.put("k", {"n": 1, **way})
         bench.put("k", {"bad": True, **way})

@@ -104,7 +104,7 @@ def test_no_change_reaches_what_the_store_keeps_for_itself(directory: Path, rese
     store.close()
 
 
-def test_a_pickle_is_only_bytes(directory: Path) -> None:
+def test_a_pickle_in_a_store_is_not_unpickled(directory: Path) -> None:
     store = RocksStore(directory)
     store.apply([(b"\x02a", pickle.dumps({"a": 1}))], at(1))
     store.close()
@@ -273,7 +273,7 @@ def kill_after(lines: int, directory: Path) -> int:
     return int(reported)
 
 
-def test_a_killed_store_is_the_fold_of_its_changes_up_to_its_position(directory: Path) -> None:
+def test_after_a_kill_a_store_equals_its_changes_up_to_its_position(directory: Path) -> None:
     lengths, survived = random.Random(7), []
     for _ in range(6):
         reported = kill_after(lengths.randrange(2, 80), directory)

@@ -53,7 +53,7 @@ async def keep_changeable(
     ctx.emit([kept.value, kept.exists])
 
 
-def test_a_value_is_gone_after_its_time() -> None:
+def test_a_value_expires_after_its_ttl() -> None:
     with Bench(keep) as b:
         b.put("k", 1)
         b.advance(minutes=59, seconds=59)
@@ -155,7 +155,7 @@ def test_the_sweep_leaves_what_was_written_meanwhile() -> None:
         assert b.value("kept", "new") == 2
 
 
-def test_the_sweep_does_not_touch_keys_whose_handlers_wait() -> None:
+def test_the_ttl_sweep_skips_keys_with_suspended_handlers() -> None:
     gate = asyncio.Event()
 
     async def wait(ctx: Context, event: Any, kept: Annotated[ValueState[int | None], TTL(hours=1)]) -> None:

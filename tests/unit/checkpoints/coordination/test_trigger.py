@@ -78,7 +78,7 @@ async def test_without_a_worker_a_checkpoint_is_refused(tmp_path: Path) -> None:
             await operations.checkpoint(TakeCheckpoint())
 
 
-async def test_one_that_takes_too_long_is_given_up_and_shows(tmp_path: Path) -> None:
+async def test_a_checkpoint_that_times_out_is_aborted_and_reported(tmp_path: Path) -> None:
     """The storage is there, but a file is in the way of the app's folder: nothing can be put."""
     place = tmp_path / "place"
     place.mkdir()

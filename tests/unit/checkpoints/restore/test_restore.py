@@ -77,7 +77,9 @@ def some_work(harness: AppHarness, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
 @pytest.mark.parametrize("partitions", [None, 1, 3, 8])
-def test_a_cut_anywhere_is_gone_on_from_at_any_parallelism(tmp_path: Path, seed: int, partitions: int | None) -> None:
+def test_a_checkpoint_of_any_moment_restores_at_any_parallelism(
+    tmp_path: Path, seed: int, partitions: int | None
+) -> None:
     rng = random.Random(seed)
     with AppHarness(hops_app(), checkpoints=tmp_path) as harness:
         sent = make(60)
@@ -104,7 +106,7 @@ def test_a_cut_anywhere_is_gone_on_from_at_any_parallelism(tmp_path: Path, seed:
 
 
 @pytest.mark.parametrize("partitions", [None, 1, 3, 8])
-def test_all_that_was_in_flight_is_handed_over(tmp_path: Path, partitions: int | None) -> None:
+def test_all_in_flight_records_are_restored(tmp_path: Path, partitions: int | None) -> None:
     """The first service has done its part, and nothing of it has reached the second."""
     with AppHarness(hops_app(), checkpoints=tmp_path) as harness:
         harness.send_many("events", make(60), settle=False)
@@ -127,7 +129,7 @@ def test_all_that_was_in_flight_is_handed_over(tmp_path: Path, partitions: int |
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
-def test_one_restore_after_the_other(tmp_path: Path, seed: int) -> None:
+def test_successive_restores_are_exact(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     with AppHarness(hops_app(), checkpoints=tmp_path) as harness:
         sent: list[Hop] = []
@@ -160,7 +162,7 @@ def test_an_older_savepoint_can_be_gone_back_to(tmp_path: Path) -> None:
         check(harness, make(60))  # what was sent since then is in the topics, and counts again
 
 
-def test_each_keys_order_is_kept(tmp_path: Path) -> None:
+def test_a_restore_preserves_the_order_of_each_key(tmp_path: Path) -> None:
     rng = random.Random(1)
     with AppHarness(hops_app(), checkpoints=tmp_path) as harness:
         sent = make(200, hops=0)
@@ -207,7 +209,7 @@ def test_the_same_number_as_before_moves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["restore.loading", "restore.loaded", "restore.begun", "restore.fenced"])
-def test_an_error_in_the_middle_leaves_one_run_intact_and_can_be_repeated(tmp_path: Path, point: str) -> None:
+def test_a_failed_restore_leaves_one_run_intact_and_can_be_repeated(tmp_path: Path, point: str) -> None:
     with AppHarness(hops_app(), checkpoints=tmp_path) as harness:
         harness.send_many("events", make(20), settle=False)
         some_work(harness, random.Random(3))
@@ -306,7 +308,7 @@ def sensors_app(count: int = 4, how: Any = "split") -> App:
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 6])
-def test_operator_state_is_dealt_out_or_given_to_all(tmp_path: Path, partitions: int) -> None:
+def test_operator_state_is_split_or_broadcast_on_restore(tmp_path: Path, partitions: int) -> None:
     for how in ("split", "union"):
         with AppHarness(sensors_app(how=how), checkpoints=tmp_path / how) as harness:
             harness.send_many("readings", [Reading(f"s{n}", n) for n in range(20)])
@@ -318,7 +320,7 @@ def test_operator_state_is_dealt_out_or_given_to_all(tmp_path: Path, partitions:
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 6])
-def test_timers_move_with_their_keys_and_fire_once(tmp_path: Path, partitions: int) -> None:
+def test_restored_timers_follow_their_keys_and_fire_once(tmp_path: Path, partitions: int) -> None:
     with AppHarness(sensors_app(), checkpoints=tmp_path) as harness:
         now = harness.clock.now()
         harness.send_many("readings", [Reading(f"s{n}", n + 1) for n in range(20)], timestamp=now)
@@ -330,7 +332,7 @@ def test_timers_move_with_their_keys_and_fire_once(tmp_path: Path, partitions: i
         assert all(task.time.watermark >= now for task in harness.engine.tasks.values())
 
 
-def test_what_does_not_fit_the_code_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+def test_an_incompatible_savepoint_is_refused_before_any_change(tmp_path: Path) -> None:
     def other(annotation: Any, *, name: str = "watch") -> App:
         app = App("sensors")
         readings = app.topic("readings", value_type=Reading, key="sensor", partitions=4)

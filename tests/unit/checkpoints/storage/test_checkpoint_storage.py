@@ -50,7 +50,7 @@ def test_checkpoints_are_listed_newest_first_and_savepoints_by_name(storage: Che
     assert storage.manifest("before-upgrade").id == "before-upgrade"
 
 
-def test_a_file_is_deleted_when_the_last_checkpoint_that_shares_it_is(storage: CheckpointStorage) -> None:
+def test_a_shared_file_is_deleted_with_its_last_checkpoint(storage: CheckpointStorage) -> None:
     """1 has a and b, 2 shares b and adds c, 3 shares c and adds d."""
     for epoch, own, shared in ((1, "ab", ()), (2, "c", ((1, "b"),)), (3, "d", ((2, "c"),))):
         _put(storage, epoch, own, shared)

@@ -115,7 +115,7 @@ def test_a_type_that_takes_more_just_works(annotation: Any) -> None:
         (MapState[str, V1], "it was a value state and is now a map state"),
     ],
 )
-def test_any_other_change_is_refused_naming_the_state_and_the_change(annotation: Any, change: str) -> None:
+def test_an_incompatible_change_is_refused_with_the_states_name(annotation: Any, change: str) -> None:
     app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
@@ -311,7 +311,7 @@ def test_a_time_to_live_can_come_and_go() -> None:
         assert harness.state(service, "kept", 3) is None
 
 
-def test_a_state_that_is_declared_no_more_is_reported_and_kept() -> None:
+def test_a_state_no_longer_declared_is_reported_and_kept() -> None:
     app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)

@@ -137,7 +137,7 @@ def test_no_timer_is_skipped_by_a_long_while() -> None:
         assert fired == [(hour * 3_600_000, hour * 3_600_000) for hour in range(1, 25)]
 
 
-def test_a_clock_that_jumps_back_and_forth_fires_each_timer_once() -> None:
+def test_each_timer_fires_once_when_the_clock_jumps() -> None:
     with bench() as b:
         b.put("k", [["after", "t", 60, "processing"]])
         for jump in (3600, -3600, 3600, -7200, 3600):
@@ -497,7 +497,7 @@ def test_timers_survive_restarts(make: Callable[..., Bench]) -> None:
         assert fired == [("a", "t", 100), ("a", "u", 5000), ("b", "t", 300)]
 
 
-def test_a_timer_that_fired_but_was_not_committed_fires_again_and_counts_once(make: Callable[..., Bench]) -> None:
+def test_an_uncommitted_timer_fires_again_and_takes_effect_once(make: Callable[..., Bench]) -> None:
     with make() as b:
         b.put("k", [["set", "t", 100]], timestamp=1)
         b.engine.advance_watermark(1000)

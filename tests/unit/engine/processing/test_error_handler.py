@@ -75,7 +75,7 @@ ways = pytest.mark.parametrize("text", ["direct", "waits"])
 
 
 @ways
-def test_stop_says_which_record_and_commits_nothing_of_it(text: str) -> None:
+def test_stop_names_the_record_and_commits_none_of_its_effects(text: str) -> None:
     with bench() as b:
         b.put("a", 1)
         with pytest.raises(ServiceFailedError, match=r"events\[0\] offset 2, key b'k': ValueError: " + text):
@@ -86,7 +86,7 @@ def test_stop_says_which_record_and_commits_nothing_of_it(text: str) -> None:
 
 
 @ways
-def test_a_record_that_stopped_a_service_is_read_again_at_the_next_start(text: str) -> None:
+def test_a_record_that_stopped_a_service_is_read_again_after_a_restart(text: str) -> None:
     with bench() as b:
         with pytest.raises(ServiceFailedError):
             b.put("k", text)
@@ -114,7 +114,7 @@ def test_what_came_before_the_record_that_stopped_a_service_is_not_lost() -> Non
 
 
 @ways
-def test_skip_leaves_everything_as_before_the_record(text: str) -> None:
+def test_skip_rolls_back_all_effects_of_the_record(text: str) -> None:
     with bench(SKIP) as b:
         b.put("k", 1)
         before = (b.value("total", "k"), b.timers(b.service, "k"))
@@ -141,7 +141,7 @@ def test_a_bad_record_does_not_take_the_outputs_of_others_with_it() -> None:
 
 
 @ways
-def test_a_dead_letter_has_the_original_bytes_the_error_and_the_origin(text: str) -> None:
+def test_a_dead_letter_contains_the_original_bytes_the_error_and_the_origin(text: str) -> None:
     with bench(DEAD_LETTER) as b:
         b.put("a", 1)
         b.put("k", text, timestamp=5000, headers=[("trace", b"7")])
@@ -156,7 +156,7 @@ def test_a_dead_letter_has_the_original_bytes_the_error_and_the_origin(text: str
         assert b.outputs(b.out) == [["a", 1]]
 
 
-def test_a_dead_letter_is_committed_with_the_position_behind_its_record() -> None:
+def test_a_dead_letter_is_committed_with_its_records_position() -> None:
     with bench(DEAD_LETTER) as b:
         b.put("k", "direct", settle=False)
         b.settle(commit=False)

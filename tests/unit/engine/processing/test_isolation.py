@@ -54,7 +54,7 @@ def results(bench: Bench) -> dict[str, list[str]]:
     return found
 
 
-def test_only_the_records_at_fault_are_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_records_at_fault_are_dead_lettered(monkeypatch: pytest.MonkeyPatch) -> None:
     with bench_of(DEAD_LETTER) as bench, picky_log(monkeypatch) as refused:
         bench.put_all(EVENTS)
 
@@ -90,7 +90,7 @@ def test_afterwards_many_records_go_into_one_commit_again(monkeypatch: pytest.Mo
         assert bench.engine.tasks["service.0"]._isolation_steps is None
 
 
-def test_a_timer_can_be_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_can_be_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     async def late(ctx: Context, event: str) -> None:
         ctx.timers.at(1000, name=event)
 

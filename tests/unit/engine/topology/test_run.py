@@ -83,7 +83,7 @@ def test_a_worker_that_hears_of_another_run_stops_and_says_so() -> None:
             harness.settle()
 
 
-def test_a_task_that_opens_again_finds_out_before_it_writes_anything() -> None:
+def test_a_reopened_task_detects_a_newer_run_before_it_writes() -> None:
     app, *_ = words_app()
     with AppHarness(app) as harness:
         plan = harness.engine.plan
@@ -96,7 +96,7 @@ def test_a_task_that_opens_again_finds_out_before_it_writes_anything() -> None:
         assert harness.records("app.split.changelog") == before
 
 
-def test_what_the_app_has_sent_in_older_runs_is_skipped_and_what_others_send_is_not() -> None:
+def test_records_of_the_apps_older_runs_are_skipped_and_other_senders_are_not() -> None:
     app, lines, words, _, count = words_app()
     with AppHarness(app) as harness:
         harness.send(lines, Word("a"))

@@ -140,7 +140,7 @@ class SlowLog(MemoryLog):
         return writer
 
 
-async def test_tasks_that_are_inherited_at_the_very_end_are_brought_to_their_end_again() -> None:
+async def test_tasks_reassigned_at_the_end_of_a_bounded_run_are_completed_again() -> None:
     """Opening one begins with a commit that knows of no end; a worker that left it at that would take it back."""
     app, options = App("app"), Settings(partitions=2)
 

@@ -64,7 +64,7 @@ def test_a_stalled_input_gets_a_new_reader(bench: Bench, caplog: pytest.LogCaptu
     assert stalled(bench) == 0
 
 
-def test_if_that_does_not_help_the_task_is_opened_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_with_a_persistent_stall_is_reopened(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     before = bench.engine.tasks["service.0"]
     with monkeypatch.context() as patched:
         hearing = bench.log.reader

@@ -263,7 +263,7 @@ async def play(script: list[tuple[Any, ...]], world: World) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=40))
-def test_whatever_moves_and_fails_every_event_counts_once(script: list[tuple[Any, ...]]) -> None:
+def test_every_event_takes_effect_once_despite_rebalances_and_failures(script: list[tuple[Any, ...]]) -> None:
     asyncio.run(play(script, World()))
 
 
@@ -271,7 +271,7 @@ async def _opened(world: World, worker: int) -> None:
     await asyncio.wait_for(world.engines[worker]._task_manager.wait_until_open(), 5)
 
 
-async def test_a_worker_that_slept_through_a_move_is_fenced_and_does_not_fence_back() -> None:
+async def test_a_worker_suspended_during_a_reassignment_is_fenced_and_does_not_fence_its_successor() -> None:
     world = World()
     await world.start()
     await world.send(10)

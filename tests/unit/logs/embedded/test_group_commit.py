@@ -134,7 +134,7 @@ async def test_a_failed_sync_fails_every_waiting_append_and_stops_the_log(
         await writers[0].append({A0: new(b"y")})
 
 
-async def test_a_transaction_whose_answer_is_lost_is_found_in_the_log(log: EmbeddedLog) -> None:
+async def test_a_transaction_with_a_lost_response_is_found_in_the_log(log: EmbeddedLog) -> None:
     writer = await log.writer("w")
     arm(parse("log.written:raise@1"))
     try:
@@ -200,7 +200,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
-def test_the_kernel_syncs_between_the_write_and_the_answer(tmp_path: Path) -> None:
+def test_the_kernel_syncs_between_the_write_and_the_acknowledgement(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-y", "-s", "256", "-o", str(trace), "-e", "trace=write,fdatasync,fsync"]
     command += [sys.executable, "-c", SYNCED_CHILD, str(tmp_path / "data")]

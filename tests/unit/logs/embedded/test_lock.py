@@ -27,7 +27,7 @@ asyncio.run(main())
 """
 
 
-async def test_the_process_that_holds_a_log_is_named(tmp_path: Path) -> None:
+async def test_the_lock_error_names_the_owning_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OWNER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:  # noqa: ASYNC220 - nothing else runs
         assert owner.stdout is not None

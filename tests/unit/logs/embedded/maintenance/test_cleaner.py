@@ -180,7 +180,7 @@ async def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> N
         assert list(scan(log.database, prefix, prefix_end(prefix))) == []
 
 
-async def test_compaction_can_be_stopped_at_any_step_and_goes_on_later(tmp_path: Path) -> None:
+async def test_compaction_interrupted_at_any_step_resumes_later(tmp_path: Path) -> None:
     expected = {b"k%d" % key: b"4" for key in range(300)}
     for turns in range(5, 60, 9):
         async with running(tmp_path, BY_HAND) as log:
