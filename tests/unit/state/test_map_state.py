@@ -88,10 +88,22 @@ def test_iteration_merges_what_is_stored_with_what_is_new_in_order() -> None:
 
 
 def test_a_handler_sees_its_own_changes_while_others_wait() -> None:
-    with Bench(operate) as bench:
-        bench.put("a", [["set", "x", 1], ["wait"], ["set", "y", 2], ["list"]], settle=False)
-        bench.put("b", [["list"]])
-        assert bench.outputs(bench.out) == [[], [["x", 1], ["y", 2]]]
+    released = asyncio.Event()
+
+    async def handle(ctx: Context, event: Any, kept: MapState[str, int]) -> None:
+        kept[event] = 1
+        if ctx.key == "a":
+            await released.wait()
+            kept["y"] = 2
+        ctx.emit(list(kept.items()))
+
+    with Bench(handle) as bench:
+        bench.put_quietly("a", "x")
+        bench.put_quietly("b", "z")
+        assert bench.outputs(bench.out) == [[["z", 1]]]
+        bench.call(released.set)
+        bench.settle()
+        assert bench.outputs(bench.out) == [[["x", 1], ["y", 2]]]
 
 
 def test_neighbouring_keys_do_not_see_each_others_entries() -> None:
