@@ -63,7 +63,7 @@ def test_a_thousand_restores_from_any_checkpoint_are_exact(tmp_path: Path) -> No
 
 def _too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of a later epoch are handled before the move."""
-    monkeypatch.setattr("tidegate.engine.commit.epoch_scan.EpochScan.parts", lambda _, records: [(0, 0, len(records))])
+    monkeypatch.setattr("tidegate.engine.commit.epoch_scan.EpochScan.split", lambda _, records: [(0, 0, len(records))])
 
 
 def _nothing_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ class Task:
             opening.callback(self.store.close)
             schemas = await evolve(self.plan, recovered.store, recovered.marker, writer, self._environment)
             await self._prepare(recovered.marker, writer)
-            self._committer.also += schemas
+            self._committer.extra_changes += schemas
             opening.pop_all()
         self.state = TaskState.RUNNING
         fault_point("recovery.marker")
@@ -156,7 +156,7 @@ class Task:
             self.store,
             limit=environment.cache_limit,
             largest=environment.log.max_record_bytes,
-            careful=self._isolation is not None,
+            check_encoding=self._isolation is not None,
         )
         queues = {domain: TimerQueue(self.store, domain) for domain in (EVENT, PROCESSING)}
         self._mail = Mailbox(
@@ -229,10 +229,10 @@ class Task:
     def offer(self, batch: Batch) -> None:
         fault_point("input.read")
         input_ = self.inputs[batch.source]
-        if self._fresh is not None and not input_.own:
+        if self._fresh is not None and not input_.single_run:
             batch = batch._replace(records=self._fresh(batch.records))
         if self._isolation_steps is not None:
-            self._isolation_steps.hold(input_, batch)
+            self._isolation_steps.add(input_, batch)
         else:
             self._take_up(input_, batch.records, batch.position)
         if self._carried and batch.position >= self._carried.get(batch.source, _NEVER):
@@ -242,7 +242,7 @@ class Task:
         if input_.outside:
             self.dispatcher.offer(input_, records, position)
             return
-        for epoch, start, end in self.epochs.divide(records):
+        for epoch, start, end in self.epochs.split_by_epoch(records):
             upto = position if end == len(records) else records[end].offset
             self.dispatcher.offer(input_, records[start:end], upto, epoch)
 
@@ -280,10 +280,10 @@ class Task:
     def _step(self, steps: IsolationSteps) -> None:
         """One work item, which is committed before the next one; or the end of the isolation steps."""
         if not steps.over:
-            steps.take()
+            steps.run_next()
             return
         self._isolation_steps = None
-        for input_, records, position in steps.rest():
+        for input_, records, position in steps.drain():
             self._take_up(input_, records, position)
 
     def send_out(self) -> None:

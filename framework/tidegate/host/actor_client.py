@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-from tidegate.engine.formats.actor_message import ReplyAddress, letter_headers, read_reply, reply_id
+from tidegate.engine.formats.actor_message import ReplyAddress, actor_headers, read_reply, reply_id
 from tidegate.engine.topology.plan import Plan
 from tidegate.errors import (
     ActorError,
@@ -75,7 +75,7 @@ def compose(
     mailbox, definition = known.mailbox, definition_for(service, known.messages, message)
     check_headers(outgoing.headers)
     raw, key_bytes = definition.codec.encode(message), encode_key(outgoing.key)
-    named = (*letter_headers(definition.name, outgoing.idempotency_key, address), *outgoing.headers)
+    named = (*actor_headers(definition.name, outgoing.idempotency_key, address), *outgoing.headers)
     return definition, TopicPartition(mailbox.name, mailbox.partition_for(key_bytes)), (key_bytes, raw, when, named)
 
 
@@ -99,8 +99,8 @@ class ActorClient:
         limit = asyncio.timeout(seconds)
         try:
             async with limit, self._replies.expected() as (address, coming):
-                definition, target, letter = compose(self._plan, message, self._clock.now(), address)
-                posted = await self._post_surely(target, letter, again=message.idempotency_key is not None)
+                definition, target, request = compose(self._plan, message, self._clock.now(), address)
+                posted = await self._post_surely(target, request, again=message.idempotency_key is not None)
                 record = await coming
         except TimeoutError:
             if not limit.expired():

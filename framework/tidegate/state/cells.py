@@ -135,13 +135,13 @@ class ValueCells(Cells):
         self._looked_up = self._missed = 0
         return often
 
-    def not_here(self, keys: Iterable[bytes | None]) -> list[bytes]:
+    def not_cached(self, keys: Iterable[bytes | None]) -> list[bytes]:
         """The keys that are not in memory, without duplicates."""
         young, old = self._young, self._old
         missing = dict.fromkeys([key for key in keys if key not in young])
         return [key for key in missing if key is not None and key not in old]
 
-    def take_in(self, keys: Sequence[bytes], places: Sequence[bytes], found: Sequence[bytes | None]) -> None:
+    def add_prefetched(self, keys: Sequence[bytes], places: Sequence[bytes], found: Sequence[bytes | None]) -> None:
         """Add prefetched values to memory, unless the keys are there by now."""
         young, old = self._young, self._old
         news = [row for row in zip(keys, places, found, strict=True) if row[0] not in young and row[0] not in old]
@@ -153,9 +153,9 @@ class ValueCells(Cells):
         try:
             return keys, self.base.many(keys)
         except DataError:
-            return self._own_places(keys)
+            return self._owned_places(keys)
 
-    def _own_places(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    def _owned_places(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
         places: dict[bytes, bytes] = {}
         for key in keys:
             with suppress(DataError):
@@ -251,7 +251,7 @@ class ListCells(MapCells):
             if all(entry.value is ABSENT for entry in entries):
                 bounds = self._bounds.entry(key)
                 bounds.value = ABSENT
-                self._bounds.mark(bounds)
+                self._bounds.mark_dirty(bounds)
 
 
 Ask = Callable[[Callable[[], Any]], Any]
@@ -315,7 +315,7 @@ class PrivateCells(MapCells):
             self.copy(key, sub)
         return page
 
-    def take_over(self, entry: Entry) -> Entry:
+    def copy_changed(self, entry: Entry) -> Entry:
         """A private copy of a shared entry with the handler's changes, taken before the shared one is rolled back."""
         mine = self.slot(entry.key)[entry.sub] = Entry(
             entry.key, entry.store_key, entry.value, 0, entry.sub, entry.raw, entry.expires
@@ -328,7 +328,7 @@ class PrivateCells(MapCells):
         for private in self.dirty:
             shared = self.shared.entry(private.key, private.sub)
             shared.value, shared.raw, shared.expires = private.value, private.raw, private.expires
-            self.shared.mark(shared)
+            self.shared.mark_dirty(shared)
 
 
 def _in_memory(

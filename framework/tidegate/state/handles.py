@@ -62,7 +62,7 @@ class StateHandle(State):
     def move_to(self, move: Move) -> None: ...
 
     @property
-    def parts(self) -> tuple[StateHandle, ...]:
+    def leaf_handles(self) -> tuple[StateHandle, ...]:
         """The handles whose `seen` must be reset before each record."""
         return (self,)
 
@@ -156,20 +156,20 @@ class InlineValue(ValueState[Any]):
     def __init__(self, live: ValueHandle[Any]) -> None:
         self.live, self.value = live, ABSENT
 
-    def lend(self) -> None:
+    def activate(self) -> None:
         """Direct calls of handlers follow."""
         self.__class__ = InlineValue
 
-    def end(self) -> None:
+    def deactivate(self) -> None:
         """The direct calls are over. A handler that kept this handle now gets the live handle's HandlerOverError."""
-        self.__class__ = ReturnedValue
+        self.__class__ = DelegatingValue
 
     def suspend(self, journal: Journal) -> None:
         """The handler suspends: from now on it uses the live handle, which gets the value assigned so far."""
-        if type(self) is ReturnedValue:
+        if type(self) is DelegatingValue:
             return
         value, live = self.value, self.live
-        self.__class__ = ReturnedValue
+        self.__class__ = DelegatingValue
         entry = live.seen
         if value is ABSENT or entry is None or value is entry.value:
             return
@@ -184,11 +184,11 @@ class InlineValue(ValueState[Any]):
 
     def clear(self) -> None:
         """From here on no value is lent."""
-        self.__class__ = ReturnedValue
+        self.__class__ = DelegatingValue
         self.live.clear()
 
 
-class ReturnedValue(InlineValue):
+class DelegatingValue(InlineValue):
     """Transfers a lent value when its handler suspends or ends."""
 
     __slots__ = ()
@@ -387,7 +387,7 @@ class ListHandle(StateHandle, ListState[T], Generic[T]):
         self._items, self._bounds = items, bounds
 
     @property
-    def parts(self) -> tuple[StateHandle, ...]:
+    def leaf_handles(self) -> tuple[StateHandle, ...]:
         return (self._items, self._bounds)
 
     def move_to(self, move: Move) -> None:

@@ -44,7 +44,7 @@ class OperatorHandle(StateHandle, OperatorState[T], Generic[T]):
         self.seen = None
 
     @property
-    def parts(self) -> tuple[StateHandle, ...]:
+    def leaf_handles(self) -> tuple[StateHandle, ...]:
         return (self, self._value)
 
     def move_to(self, move: Move) -> None:

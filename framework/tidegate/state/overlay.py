@@ -12,8 +12,8 @@ finished records only.
 Mutable values are encoded when the handler that accessed them finishes. That detects mutations in place, attributes an
 unencodable value to the right record, and keeps the bytes to roll back to if the next handler fails. Immutable values
 are encoded once per commit, however often they were replaced. If one of them cannot be encoded, the commit fails; the
-task is then reopened with *careful* journals, which encode everything when a handler finishes, to find the record at
-fault.
+task is then reopened with `check_encoding`: its journals encode every changed value when a handler finishes, which
+attributes the failure to a record.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ OVER: Final = _Over()
 class Journal:
     """The undo log of the running handler."""
 
-    __slots__ = ("_careful", "_now", "_watermark", "checks", "key", "timestamp", "undo")
+    __slots__ = ("_check_encoding", "_now", "_watermark", "checks", "key", "timestamp", "undo")
 
-    def __init__(self, now: Callable[[], int], watermark: Callable[[], int], *, careful: bool = False) -> None:
-        """`careful`: when a handler finishes, immutable values are encoded, too, to check that they can be."""
-        self._careful = careful
+    def __init__(self, now: Callable[[], int], watermark: Callable[[], int], *, check_encoding: bool = False) -> None:
+        """`check_encoding`: when a handler finishes, immutable values are encoded, too, to check that they can be."""
+        self._check_encoding = check_encoding
         self.undo: list[tuple[Entry, Any, int, Cells]] = []
         """Entry, old value, old expiry, cells. Always the same list object."""
         self.checks: list[Callable[[], None]] = []
@@ -105,7 +105,7 @@ class Journal:
         touched = {entry: cells for entry, before, _, cells in self.undo if before is _IN_RAW}
         # All are encoded before the first is kept, so that a failure changes nothing.
         encoded = [(entry, cells.encoded(entry), cells) for entry, cells in touched.items()]
-        if self._careful:
+        if self._check_encoding:
             for entry, before, _, cells in self.undo:
                 if before is not _IN_RAW:
                     cells.encoded(entry)
@@ -194,9 +194,9 @@ class Cells:
         elif ttl.on == "access":
             self._remember(entry, journal)
             entry.expires = now + ttl.ms
-            self.mark(entry)
+            self.mark_dirty(entry)
 
-    def mark(self, entry: Entry) -> None:
+    def mark_dirty(self, entry: Entry) -> None:
         """Mark the entry as dirty."""
         if entry.changed != self.commit_count:
             entry.changed = self.commit_count
@@ -255,7 +255,7 @@ class Cells:
         if raw == entry.raw:
             return
         entry.raw = raw
-        self.mark(entry)
+        self.mark_dirty(entry)
         if self.ttl is not None:
             entry.expires = journal.time(self.ttl) + self.ttl.ms
 
@@ -294,7 +294,7 @@ class Cells:
         """Entries are freed in pieces: freeing 100 k at once would block the event loop for 20 ms."""
         self._dropped, self._piece = generation, max(_FREED_AT_ONCE, len(generation) // 8)
 
-    def give_back(self) -> None:
+    def free_evicted(self) -> None:
         """Free the next piece of the evicted entries."""
         dropped = self._dropped
         for _ in range(min(len(dropped), self._piece)):
@@ -329,5 +329,5 @@ class Cells:
         entry = self.entry(key, sub)
         if entry.value is not ABSENT and entry.expires <= now:
             entry.value, entry.raw = ABSENT, None
-            self.mark(entry)
+            self.mark_dirty(entry)
             yield key

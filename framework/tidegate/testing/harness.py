@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from tidegate.engine.formats.actor_message import ReplyAddress, read_letter, read_reply, reply_id
+from tidegate.engine.formats.actor_message import ReplyAddress, read_actor_message, read_reply, reply_id
 from tidegate.engine.task import Task
 from tidegate.engine.topology.plan import dead_letter_topic
 from tidegate.errors import ActorError, AskTimeoutError, UnknownNameError, UsageError
@@ -253,7 +253,10 @@ class AppHarness(DrivenApp):
         definition = known[name]
         records = [record for _, record in self._read(f"{self._definition.id}.{name}.mailbox")]
         return [
-            (decode_key(record.key or b"", definition.key_type), read_letter(name, definition.messages, record).message)
+            (
+                decode_key(record.key or b"", definition.key_type),
+                read_actor_message(name, definition.messages, record).message,
+            )
             for record in records
         ]
 

@@ -102,7 +102,7 @@ def test_the_same_entry_is_found_again_after_rotations(cells: ValueCells) -> Non
     cells.rotate()
     cells.load([b"1"])
     assert cells.entry(b"1") is first
-    cells.mark(first)
+    cells.mark_dirty(first)
     cells.rotate()
     cells.rotate()
     cells.load([b"1"])
@@ -124,7 +124,7 @@ def test_whatever_is_gathered_is_what_each_key_has_and_nothing_else_is_kept(seed
             elif key in known and rng.random() < 0.9:
                 assert cells.entry(key).value == int(key)  # type: ignore[arg-type]
         short += cells._mostly_cached
-        here = {key for key in known if key is not None and not cells.not_here([key])}
+        here = {key for key in known if key is not None and not cells.not_cached([key])}
         assert {*cells._young, *cells._old} - {b"new"} == here
         assert all(cells._young.values())
         assert all(cells._old.values())
@@ -140,7 +140,7 @@ def test_what_is_dropped_is_given_back_in_pieces_until_nothing_is_left(cells: Va
     cells.rotate()
     left = [len(cells._dropped)]
     while left[-1]:
-        cells.give_back()
+        cells.free_evicted()
         left.append(len(cells._dropped))
     assert left == [20_000, 16_000, 12_000, 8_000, 4_000, 0]
     assert numbers(cells.gather([b"7"])) == [None]  # it must be loaded again

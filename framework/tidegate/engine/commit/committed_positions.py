@@ -15,7 +15,7 @@ from tidegate.time.clock import MAX_TIME, MIN_TIME
 
 __all__ = ("CommittedPositions", "Offsets", "read_committed", "read_markers")
 
-_PATIENCE: Final = 5.0
+_READ_TIMEOUT: Final = 5.0
 """How long to look for the next record of partitions that have one, or none, in seconds."""
 
 
@@ -130,7 +130,7 @@ async def _next_records(
     found = dict(positions)
     looking = set(positions)
     reader.assign(positions)
-    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    deadline = asyncio.get_running_loop().time() + _READ_TIMEOUT
     while looking and asyncio.get_running_loop().time() < deadline:
         batches = await reader.read(max_records=len(looking), timeout=0.5)
         reached = {source: at for source in looking if (at := reader.position(source)) >= ends[source]}

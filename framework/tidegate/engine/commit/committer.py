@@ -66,7 +66,7 @@ class Committer:
         self._listeners, self._turns = commits or CommitListeners(), turns or LoopScheduler()
         self.sent: dict[TopicPartition, int] = {}
         """Per output partition, the position after the last record of ours."""
-        self.also: list[Change] = []
+        self.extra_changes: list[Change] = []
         """For the next commit, besides what handlers have changed."""
         self.commits = 0
         """How many there were."""
@@ -75,7 +75,7 @@ class Committer:
         self, marker: CommitMarker, progress: Progress | None, now: int, notices: list[NewRecord] | None = None
     ) -> Frozen:
         """Step 1."""
-        changes, self.also = Changes(self.also), []
+        changes, self.extra_changes = Changes(self.extra_changes), []
         local: list[Change] = []
         self._space.timers.freeze_queue(local)
         for cells in self._space.all:
@@ -119,8 +119,8 @@ class Committer:
 
         def then(positions: Mapping[TopicPartition, int]) -> Records:
             self.sent.update({source: at for source, at in positions.items() if source != self._plan.changelog})
-            told = [*frozen.notices, *([] if frozen.progress is None else [self._progress(frozen, frozen.progress)])]
-            return {self._plan.control: told} if told else {}
+            control = [*frozen.notices, *([] if frozen.progress is None else [self._progress(frozen, frozen.progress)])]
+            return {self._plan.control: control} if control else {}
 
         return then
 

@@ -1,7 +1,7 @@
 """Epoch alignment: how a task moves from epoch to epoch, and takes a snapshot of the commit that moved it.
 
 1. A barrier says that the task is to be in an epoch (`move_to`), or a record that was sent in a later one lies before
-   it (`divide`, `must_move_for`). Its next commit is then due at once.
+   it (`split_by_epoch`, `must_move_for`). Its next commit is then due at once.
 2. That commit's marker names the new epoch (`next`). With the freeze the task enters it (`enter`): what is handled
    from then on, and what that emits, is of this epoch.
 3. When the commit is applied, nothing else has been since: the store is held as it is, and the snapshot is taken beside
@@ -68,7 +68,7 @@ class EpochAlignment:
             self._drained_by = self._clock.monotonic() + self._environment.settings.drain_seconds
             self.tick()
 
-    def go_on(self) -> None:
+    def cancel_stop(self) -> None:
         """The stop was called off."""
         self._last = None
 
@@ -78,14 +78,14 @@ class EpochAlignment:
         if self._last is not None and drained:
             self._barrier = max(self._barrier, self._last)
 
-    def divide(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
+    def split_by_epoch(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
         """What other tasks of this app have sent may be of a later epoch than this task is in. Where one begins: that
         epoch (0: none), and from where to where."""
-        return self._scan.parts(records)
+        return self._scan.split(records)
 
     def must_move_for(self, input_: Input, record: LogRecord) -> bool:
         """Whether the task must move to another epoch before it takes this record up."""
-        self._barrier = max(self._barrier, 0 if input_.outside else self._scan.look_at(record))
+        self._barrier = max(self._barrier, 0 if input_.outside else self._scan.sent_in(record))
         return self.due
 
     @property

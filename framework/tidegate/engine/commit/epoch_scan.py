@@ -37,7 +37,7 @@ class EpochScan:
         self._known: set[bytes] = set()
         """Stamps of no later one."""
 
-    def parts(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
+    def split(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
         """Divide records where a later epoch begins: that epoch (0: none), and from where to where."""
         start, epoch, headers = 0, 0, read_headers(records)
         while (found := self._next(headers, start)) is not None:
@@ -47,7 +47,7 @@ class EpochScan:
             start, epoch = at, later
         yield epoch, start, len(records)
 
-    def look_at(self, record: LogRecord) -> int:
+    def sent_in(self, record: LogRecord) -> int:
         """The epoch of a record of this app and run, else 0."""
         return epoch_of(record.headers, self.prefix) or 0
 

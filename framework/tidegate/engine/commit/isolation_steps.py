@@ -33,18 +33,18 @@ class IsolationSteps:
     ) -> None:
         self._isolation, self._inputs, self._time = isolation, inputs, time
         self._invoker, self._dispatcher, self._epochs = invoker, dispatcher, epochs
-        self._held: deque[tuple[Input, LogRecord | None, int]] = deque()
+        self._pending: deque[tuple[Input, LogRecord | None, int]] = deque()
         self._trial: WorkItem | None = None
         """The record of the current step, or of the last one."""
         invoker.blamed = isolation.blamed
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._pending)
 
-    def hold(self, input_: Input, batch: Batch) -> None:
+    def add(self, input_: Input, batch: Batch) -> None:
         records = input_.fresh(batch.records)
-        self._held.extend((input_, record, record.offset + 1) for record in records[:-1])
-        self._held.append((input_, records[-1] if records else None, batch.position))
+        self._pending.extend((input_, record, record.offset + 1) for record in records[:-1])
+        self._pending.append((input_, records[-1] if records else None, batch.position))
 
     @property
     def over(self) -> bool:
@@ -53,14 +53,14 @@ class IsolationSteps:
             return False
         return all(input_.handled >= self._isolation.upto.get(source, 0) for source, input_ in self._inputs.items())
 
-    def take(self) -> None:
+    def run_next(self) -> None:
         """One work item: urgent work, else the next record."""
         dispatcher = self._dispatcher
         self._invoker.latest = self._trial = None
         if not dispatcher.ready:
-            input_, record, position = self._held.popleft()  # without a record: there is a gap up to the position
+            input_, record, position = self._pending.popleft()  # without a record: there is a gap up to the position
             if record is not None and self._epochs.must_move_for(input_, record):
-                self._held.appendleft((input_, record, position))
+                self._pending.appendleft((input_, record, position))
                 return
             self._offer(input_, record, position)
         dispatcher.run(0)
@@ -81,10 +81,10 @@ class IsolationSteps:
             return blamed.error
         return None
 
-    def rest(self) -> Iterator[tuple[Input, Sequence[LogRecord], int]]:
+    def drain(self) -> Iterator[tuple[Input, Sequence[LogRecord], int]]:
         """What is still held, when no more steps are needed."""
-        while self._held:
-            input_, record, position = self._held.popleft()
+        while self._pending:
+            input_, record, position = self._pending.popleft()
             yield input_, [] if record is None else [record], position
 
     def isolation_after(self, error: DataError) -> Isolation | None:

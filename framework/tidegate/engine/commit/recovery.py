@@ -36,7 +36,7 @@ __all__ = ("Recovered", "last_marker", "recover")
 logger = logging.getLogger(__name__)
 
 _CHUNK = 10_000
-_TELL_SECONDS = 2.0
+_REPORT_SECONDS = 2.0
 """How often a long replay says how far it is."""
 _TOMBSTONE_MS = 24 * 3600 * 1000 // 2
 """A store that was last written longer ago may have missed the removal of keys: half of what changelogs keep them."""
@@ -69,27 +69,27 @@ async def recover(plan: TaskPlan, environment: Environment) -> Recovered:
 async def _recover(plan: TaskPlan, environment: Environment) -> Recovered:
     started = time.perf_counter()
     fault_point("recovery.started")
-    bringing = _Bringing(plan, environment)
+    restorer = _StateRestorer(plan, environment)
     try:
-        reason, replayed = await bringing.up()
-        store = bringing.store
+        reason, replayed = await restorer.restore()
+        store = restorer.store
         raw = store.get(MARKER)
         next(store.scan(*prefix_range(QUEUE)), None)  # the first timer is what the task asks for first
     except BaseException:
         with suppress(StoreError):
-            bringing.store.close()
+            restorer.store.close()
         raise
     return Recovered(
         store=store,
         marker=None if raw is None else decode_marker(raw),
         replayed=replayed,
-        fetched=bringing.fetched,
+        fetched=restorer.fetched,
         rebuilt=reason,
         milliseconds=(time.perf_counter() - started) * 1000,
     )
 
 
-class _Bringing:
+class _StateRestorer:
     """Brings a task's store up to its changelog's end. The store may be another one afterwards."""
 
     def __init__(self, plan: TaskPlan, environment: Environment) -> None:
@@ -98,18 +98,18 @@ class _Bringing:
         self.store = environment.stores.open(*self._task, buffered=environment.cache_limit)
         self.fetched = False
 
-    async def up(self) -> tuple[str, int]:
+    async def restore(self) -> tuple[str, int]:
         """Wipe the store if it is worth nothing, and replay. Returns why it was wiped, and how much was replayed."""
         start, end = await _ends(self._plan, self._environment)
         reader = self._environment.log.reader()
         try:
-            return await self._read_up(reader, start, end)
+            return await self._restore_from(reader, start, end)
         finally:
             await reader.close()
 
-    async def _read_up(self, reader: Reader, start: int, end: int) -> tuple[str, int]:
+    async def _restore_from(self, reader: Reader, start: int, end: int) -> tuple[str, int]:
         plan, store = self._plan, self.store
-        reason = _why_useless(store.position, start, end, self._environment.clock.now())
+        reason = _rebuild_reason(store.position, start, end, self._environment.clock.now())
         last = await last_marker(plan.changelog, reader, start, end)
         if last is None and store.position is not None:
             raise LogError(
@@ -147,7 +147,7 @@ async def _ends(plan: TaskPlan, environment: Environment) -> tuple[int, int]:
     return start[source], end[source]
 
 
-def _why_useless(position: StorePosition | None, start: int, end: int, now: int) -> str:
+def _rebuild_reason(position: StorePosition | None, start: int, end: int, now: int) -> str:
     if position is None:
         return ""
     if position.offset > end:
@@ -190,10 +190,10 @@ async def _replay(
         return 0
     reader.assign({plan.changelog: position})
     replayed = 0
-    told = time.monotonic()
+    reported_at = time.monotonic()
     while (at := reader.position(plan.changelog)) < end:
-        if time.monotonic() - told >= _TELL_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - reported_at >= _REPORT_SECONDS:
+            reported_at = time.monotonic()
             done = (at - position) / (end - position)
             logger.info("%s: restoring its state, %.0f %% (%s records)", plan.id, 100 * done, f"{replayed:,}")
         for batch in await reader.read(max_records=_CHUNK, timeout=5.0):

@@ -126,11 +126,11 @@ class WatermarkTracker:
         if not self._has_readers:
             return False
         return self._publisher.due(
-            self._dispatcher.passed, self._clock.monotonic(), idle=self._time.idle, last=self.finished
+            self._dispatcher.output_watermark, self._clock.monotonic(), idle=self._time.idle, last=self.finished
         )
 
     def next_progress(self, monotonic: float) -> Progress | None:
         """The progress that the next commit publishes, if any is due."""
         if not self.progress_due:
             return None
-        return self._publisher.publish(self._dispatcher.passed, monotonic, idle=self._time.idle)
+        return self._publisher.publish(self._dispatcher.output_watermark, monotonic, idle=self._time.idle)

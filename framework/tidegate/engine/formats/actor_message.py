@@ -33,16 +33,16 @@ from tidegate.state.declaration import StateDeclaration
 from tidegate.state.kinds import TTL
 
 __all__ = (
-    "LETTER_HEADERS",
+    "ACTOR_HEADERS",
     "REMEMBERED",
     "ActorMessage",
     "Remembered",
     "ReplyAddress",
     "ReplyOutcome",
+    "actor_headers",
     "address_of",
     "failure",
-    "letter_headers",
-    "read_letter",
+    "read_actor_message",
     "read_reply",
     "remembering",
     "reply_headers",
@@ -52,7 +52,7 @@ __all__ = (
 MESSAGE_HEADER: Final = "tidegate-message"
 IDEMPOTENCY_HEADER: Final = "tidegate-idempotency-key"
 REPLY_TO_HEADER: Final = "tidegate-reply-to"
-LETTER_HEADERS: Final = frozenset((MESSAGE_HEADER, IDEMPOTENCY_HEADER, REPLY_TO_HEADER))
+ACTOR_HEADERS: Final = frozenset((MESSAGE_HEADER, IDEMPOTENCY_HEADER, REPLY_TO_HEADER))
 REPLY_HEADER: Final = "tidegate-reply"
 OUTCOME_HEADER: Final = "tidegate-outcome"
 
@@ -121,7 +121,7 @@ def remembering(ms: int) -> StateDeclaration:
 # ---------------------------------------------------------------------------------------------------------- messages
 
 
-def letter_headers(name: str, idempotency_key: str | None, address: ReplyAddress | None) -> Headers:
+def actor_headers(name: str, idempotency_key: str | None, address: ReplyAddress | None) -> Headers:
     headers = [(MESSAGE_HEADER, name.encode())]
     if idempotency_key is not None:
         if not 0 < len(idempotency_key) <= LONGEST_KEY:
@@ -134,7 +134,7 @@ def letter_headers(name: str, idempotency_key: str | None, address: ReplyAddress
     return headers
 
 
-def read_letter(service: str, messages: Mapping[str, MessageDefinition], record: LogRecord) -> ActorMessage:
+def read_actor_message(service: str, messages: Mapping[str, MessageDefinition], record: LogRecord) -> ActorMessage:
     """DecodeError: the record is not a message that this service takes."""
     headers = dict(record.headers)
     name = headers.get(MESSAGE_HEADER, b"").decode(errors="replace")

@@ -43,11 +43,11 @@ class StateBackend:
         *,
         limit: int,
         largest: int,
-        careful: bool = False,
+        check_encoding: bool = False,
     ) -> None:
         """`limit`: how many values may come into memory before those not used since are let go. `largest`: how many
-        bytes of a value the log takes. `careful`: values are to be encoded when they were changed, too."""
-        self.careful = careful
+        bytes of a value the log takes. `check_encoding`: values are to be encoded when they were changed, too."""
+        self.check_encoding = check_encoding
         self.declarations = list(definition.states.values())
         self._store, self._limit, self._largest = store, limit, largest
         topic, self._number = definition.placement, number
@@ -67,7 +67,7 @@ class StateBackend:
     def applied(self) -> None:
         """The store has all that was frozen."""
         for cells in self.all:
-            cells.give_back()
+            cells.free_evicted()
         if sum([cells.loaded for cells in self.all]) > self._limit:
             for cells in self.all:
                 cells.rotate()

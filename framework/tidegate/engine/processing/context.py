@@ -1,7 +1,7 @@
 """The context of a running handler: one set of state objects, a journal, and where its outputs go.
 
 A context is used for one record after another as long as handlers finish without suspending. When one suspends, its
-context goes private with it (`part`) and comes back (`rejoin`) when it is done.
+context goes private with it (`detach`) and comes back (`reattach`) when it is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from tidegate.codecs import encode_error
-from tidegate.engine.formats.actor_message import LETTER_HEADERS, ActorMessage
+from tidegate.engine.formats.actor_message import ACTOR_HEADERS, ActorMessage
 from tidegate.engine.keyed_state.state_backend import StateBackend
 from tidegate.engine.keyed_state.timers import TimersHandle
 from tidegate.engine.processing.input import Chunk, Input
@@ -61,32 +61,32 @@ class TaskContext(Context):
     __slots__ = (
         "_clock",
         "_definition",
+        "_detached_stamp",
         "_info",
+        "_key_check",
         "_live",
         "_objects",
         "_outputs",
-        "_parted_in",
         "_record",
         "_shared_emitted",
         "_time",
         "_timers",
-        "_witness",
         "answer",
         "bound",
         "chunk",
         "default_output",
         "emitted",
         "fired",
+        "first_output",
+        "inline_value",
         "is_late",
         "journal",
-        "lent",
-        "letter",
+        "leaf_handles",
         "loops",
         "mail",
-        "mark",
+        "message",
         "mutable",
         "only_state",
-        "parts",
         "private",
         "source",
         "stamp",
@@ -111,17 +111,17 @@ class TaskContext(Context):
         self.stamp, self.mail = stamp, mail
         self._shared_emitted = emitted
         self.emitted = emitted
-        self.journal = Journal(clock.now, lambda: time.age, careful=space.careful)
+        self.journal = Journal(clock.now, lambda: time.age, check_encoding=space.check_encoding)
         self._objects = space.objects(self.journal)
         self._live: list[StateHandle] = list(self._objects.values())
-        self.parts: list[StateHandle] = [part for live in self._live for part in live.parts]
+        self.leaf_handles: list[StateHandle] = [handle for live in self._live for handle in live.leaf_handles]
         """What must forget, before each record, what it has seen."""
         only, cells = next(iter(self._live), None), space.only_plain
         self.only_state = (only, cells) if isinstance(only, Single) and cells is not None else (None, None)
         """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
-        self.mutable = space.careful or any(cells.mutable for cells in space.all)
+        self.mutable = space.check_encoding or any(cells.mutable for cells in space.all)
         """Whether anything must be encoded when a handler ends."""
-        self._witness = next((live for live in self._live if isinstance(live, Single)), None)
+        self._key_check = next((live for live in self._live if isinstance(live, Single)), None)
         """A state that, once it has been looked at, shows that the key belongs in this task: see `StateBackend`."""
         timeless = all(topic.mailbox for topic in definition.topics)
         self._timers = TimersHandle(
@@ -130,12 +130,12 @@ class TaskContext(Context):
         self.timers_set: list[Entry] = self._timers.set
         """What the running handler has set; always the same list."""
         self.bound: BoundHandlers = definition.bind(self._objects, opened)
-        self.lent = self._lendable()
+        self.inline_value = self._new_inline_value()
         """What handlers get instead of their state, if that is a plain value and all that their service has."""
         self.loops: dict[Any, Any] = {}
         """The hot loops over this context, for the operator of records."""
         self.private: dict[Cells, PrivateCells] | None = None
-        self._parted_in = stamp.headers
+        self._detached_stamp = stamp.headers
         # The current record.
         self.chunk: Chunk | None = None
         """Where it is the one that is being handled, if it passes straight through; it is made when it is asked for."""
@@ -144,22 +144,22 @@ class TaskContext(Context):
         self.is_late: bool | None = False
         """None: no time has passed since it was taken up."""
         self.fired: Timer | None = None
-        self.mark: int | None = None
+        self.first_output: int | None = None
         """Where its outputs begin among those of others; None: it has none yet."""
-        self.letter: ActorMessage | None = None
+        self.message: ActorMessage | None = None
         """The message that is being handled, if it is one;"""
         self.answer: bytes | None = None
         """and what was replied to it."""
 
-    def _lendable(self) -> InlineValue | None:
+    def _new_inline_value(self) -> InlineValue | None:
         only, _ = self.only_state
         if self.mutable or type(only) is not ValueHandle:
             return None
         return InlineValue(only) if any(handler.states == (only,) for handler in self.bound.inputs.values()) else None
 
-    def lent_to(self, input_: Input) -> InlineValue | None:
-        """`lent`, if the handler of this input takes it."""
-        return self.lent if self.bound.inputs[input_.topic.name].states else None
+    def inline_value_for(self, input_: Input) -> InlineValue | None:
+        """`inline_value`, if the handler of this input takes it."""
+        return self.inline_value if self.bound.inputs[input_.topic.name].states else None
 
     # -- for the engine ----------------------------------------------------------------------------------------------
     def begin(
@@ -174,9 +174,9 @@ class TaskContext(Context):
         self.hold(record)
         self.source, self.is_late, self.fired = source, late, fired
         self.journal.key, self.journal.timestamp = key, timestamp
-        self.mark = None
-        for part in self.parts:
-            part.seen = None
+        self.first_output = None
+        for handle in self.leaf_handles:
+            handle.seen = None
 
     @property
     def record(self) -> LogRecord | None:
@@ -189,23 +189,23 @@ class TaskContext(Context):
     def end(self) -> None:
         """No handler runs any more, and the event loop gets its turn. What a handler has left behind, such as a task
         that it did not wait for, must not meet the key of another one."""
-        self.journal.key, self.mark = OVER, None
-        for part in self.parts:
-            part.seen = None
+        self.journal.key, self.first_output = OVER, None
+        for handle in self.leaf_handles:
+            handle.seen = None
 
     def rollback(self) -> None:
         """The handler failed: nothing of it happened."""
-        self.letter = None
+        self.message = None
         self.timers_set.clear()
         self.journal.checks.clear()
         if self.private is not None:
-            self._leave()
+            self._use_shared_cells()
             return
         self.journal.rollback()
-        if self.mark is not None:
-            del self.emitted[self.mark :]
+        if self.first_output is not None:
+            del self.emitted[self.first_output :]
 
-    def part(self, ask: Ask | None = None) -> None:
+    def detach(self, ask: Ask | None = None) -> None:
         """The handler suspends: what it did so far becomes its own, and the shared state is as before it. `ask`: how it
         reads shared state if it goes on in a thread."""
         private: dict[Cells, PrivateCells] = {}
@@ -220,17 +220,17 @@ class TaskContext(Context):
         for entry, before, expires, cells in self.journal.undo:
             mine = move(cells)
             if entry not in copies:
-                copies[entry] = mine.take_over(entry)
+                copies[entry] = mine.copy_changed(entry)
                 undo.append((copies[entry], before, expires, mine))
             if not cells.mutable or entry.expires != expires:
-                mine.mark(copies[entry])
+                mine.mark_dirty(copies[entry])
         self.timers_set[:] = [copies[entry] for entry in self.timers_set]
         shared = self._shared_emitted
-        mark = len(shared) if self.mark is None else self.mark
+        mark = len(shared) if self.first_output is None else self.first_output
         self.emitted = Emissions(shared[mark:])
         del shared[mark:]
-        self.is_late, self.mark = self.late, 0
-        self._parted_in = self.stamp.headers
+        self.is_late, self.first_output = self.late, 0
+        self._detached_stamp = self.stamp.headers
         self.journal.rollback()
         self.journal.undo[:] = undo
         for live in self._live:
@@ -238,7 +238,7 @@ class TaskContext(Context):
         self._timers.move_to(move)
         self.private = private
 
-    def look_ahead(self) -> None:
+    def preload(self) -> None:
         """Before the handler goes on in a thread: copy its values of one entry per key, so that it need not ask."""
         for live in self._live:
             if isinstance(live, Single) and isinstance(live.cells, PrivateCells):
@@ -250,7 +250,7 @@ class TaskContext(Context):
         of it is merged. The context is not used again."""
         self.end()
 
-    def rejoin(self) -> None:
+    def reattach(self) -> None:
         """The handler finished after it had suspended: what it did becomes everybody's."""
         self.journal.settle()
         private = self.private or {}
@@ -260,9 +260,9 @@ class TaskContext(Context):
             if mine not in apart:
                 mine.merge()
         emitted = self.emitted
-        if self._parted_in is not self.stamp.headers:  # what it emitted meanwhile is committed in another epoch
+        if self._detached_stamp is not self.stamp.headers:  # what it emitted meanwhile is committed in another epoch
             emitted = Emissions(chain.from_iterable(map(self._stamped, emitted.each())))
-        self._leave()
+        self._use_shared_cells()
         self.emitted.extend(emitted)
         for live in operators:
             live.redo()
@@ -272,7 +272,7 @@ class TaskContext(Context):
         target, key, value, timestamp, headers = emitted
         return target, key, value, timestamp, (*headers[:-1], *self.stamp.headers)
 
-    def _leave(self) -> None:
+    def _use_shared_cells(self) -> None:
         """Back to the shared cells."""
 
         def move(cells: Cells) -> Cells:
@@ -311,7 +311,7 @@ class TaskContext(Context):
         record = self.record
         if record is None:
             return ()
-        return tuple(header for header in own_headers(record) if header[0] not in LETTER_HEADERS)
+        return tuple(header for header in own_headers(record) if header[0] not in ACTOR_HEADERS)
 
     @property
     def origin(self) -> Origin | None:
@@ -353,25 +353,25 @@ class TaskContext(Context):
             raw = encode(value)
         except output.codec.encode_failures as error:
             raise encode_error(output.codec, value, error) from error
-        journal, witness, target = self.journal, self._witness, output.beside
+        journal, key_check, target = self.journal, self._key_check, output.co_partition
         own = journal.key
         if (
             key is None
             and timestamp is None
             and not headers
             and target is not None
-            and witness is not None
-            and witness.seen is not None
-            and len(raw) + len(own) <= output.large
+            and key_check is not None
+            and key_check.seen is not None
+            and len(raw) + len(own) <= output.check_above
         ):
             record: Emitted = (target, own, raw, journal.timestamp, self.stamp.headers)
         else:
             record = self._place(output, value, raw, key, timestamp, headers)
         emitted = self.emitted
-        if self.mark is None:
+        if self.first_output is None:
             if own is OVER:
                 raise HandlerOverError
-            self.mark = len(emitted)
+            self.first_output = len(emitted)
         emitted += record
 
     def delete(self, key: Any, *, to: Any = None, timestamp: Instant | None = None, headers: Headers = ()) -> None:
@@ -393,11 +393,11 @@ class TaskContext(Context):
             key_bytes = output.key_of(value)
         else:
             key_bytes = journal.key
-            if self._witness is not None and self._witness.seen is not None:
-                target = output.beside
+            if self._key_check is not None and self._key_check.seen is not None:
+                target = output.co_partition
         when = journal.timestamp if timestamp is None else to_instant(timestamp, now=journal.timestamp)
         stamp = (*headers, *self.stamp.headers) if headers else self.stamp.headers
-        if headers or len(raw or b"") + len(key_bytes) > output.large:
+        if headers or len(raw or b"") + len(key_bytes) > output.check_above:
             check_headers(headers)
             check_size(output.topic.name, (key_bytes, raw, when, stamp), output.limit)
         if target is None:
@@ -415,27 +415,27 @@ class TaskContext(Context):
     ) -> None:
         now = self.journal.timestamp
         when = now if timestamp is None else to_instant(timestamp, now=now)
-        self.put(*self.mail.told(_name(service), key, message, when, headers))
+        self.put(*self.mail.outgoing_record(_name(service), key, message, when, headers))
 
     def reply(self, value: Any) -> None:
-        if self.answer is not None and self.letter is not None:
-            raise UsageError(f"a handler of {self._info.service!r} replies twice to {self.letter.name!r}: reply once")
-        self.answer = self.mail.encode_reply(self.letter, value)
+        if self.answer is not None and self.message is not None:
+            raise UsageError(f"a handler of {self._info.service!r} replies twice to {self.message.name!r}: reply once")
+        self.answer = self.mail.encode_reply(self.message, value)
 
-    def begin_message(self, letter: ActorMessage) -> None:
-        self.letter, self.answer = letter, None
+    def begin_message(self, message: ActorMessage) -> None:
+        self.message, self.answer = message, None
 
     def end_message(self) -> bytes | None:
         """Returns what was replied."""
-        self.letter = None
+        self.message = None
         return self.answer
 
     def put(self, target: TopicPartition, record: NewRecord) -> None:
         """A record that leaves with what the handler does."""
-        if self.mark is None:
+        if self.first_output is None:
             if self.journal.key is OVER:
                 raise HandlerOverError
-            self.mark = len(self.emitted)
+            self.first_output = len(self.emitted)
         self.emitted.extend((target, *record))
 
     def state(self, name: str) -> Any:

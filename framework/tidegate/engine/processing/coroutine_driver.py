@@ -63,7 +63,7 @@ class CoroutineDriver:
         """A copy of the context variables that handlers see, for one that goes on in a thread."""
         return self._context.copy()
 
-    def take_over(self, coroutine: Coroutine[Any, Any, Any], yielded: Any, done: Done) -> None:
+    def resume(self, coroutine: Coroutine[Any, Any, Any], yielded: Any, done: Done) -> None:
         """Go on with a coroutine that has just yielded; `done` gets its exception, or None."""
         if self._handover.done():  # the coroutine has cancelled its task, and only now comes to wait
             self._handover = self._loop.create_future()

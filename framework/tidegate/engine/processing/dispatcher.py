@@ -66,19 +66,19 @@ class Dispatcher:
         """There is something to do now."""
         if self._invoker.full:
             return False
-        return self._run_queue.urgent or (bool(self._chunks) and self.next_epoch <= self.epoch)
+        return self._run_queue.has_work or (bool(self._chunks) and self.next_epoch <= self.epoch)
 
     @property
-    def passed(self) -> int:
-        """See `RunQueue.passed`."""
-        return self._run_queue.passed
+    def output_watermark(self) -> int:
+        """See `RunQueue.output_watermark`."""
+        return self._run_queue.output_watermark
 
     def due_in(self, now: int, monotonic: float) -> Iterator[int]:
         """In how many ms the next processing-time timer and the next repetition are due."""
         yield self._run_queue.processing_due - now
-        repetition = self._order.next_repetition
-        if repetition is not None:
-            yield math.ceil((repetition - monotonic) * 1000)
+        retry = self._order.next_retry
+        if retry is not None:
+            yield math.ceil((retry - monotonic) * 1000)
 
     @property
     def combined(self) -> int:
@@ -132,7 +132,7 @@ class Dispatcher:
             invoker.fail(error)  # the record at fault counts as taken up: nothing may be committed
             raise
         finally:
-            invoker.rest()
+            invoker.end_slice()
 
     async def close(self) -> None:
         """Wait for what is read ahead."""
@@ -145,7 +145,7 @@ class Dispatcher:
         while True:
             if self._invoker.full:
                 return True
-            if self._run_queue.urgent:
+            if self._run_queue.has_work:
                 work = self._run_queue.next()
                 if work is not None:
                     if not self._invoker.perform(driver, context, work):

@@ -30,12 +30,12 @@ __all__ = ("ErrorHandler", "FailureAction", "dead_letter_headers")
 
 logger = logging.getLogger(__name__)
 
-_HOPELESS = (DecodeError, MissingKeyError, MisplacedKeyError)
+_NOT_RETRYABLE = (DecodeError, MissingKeyError, MisplacedKeyError)
 """Errors that a retry cannot fix."""
 
 
 class FailureAction(enum.Enum):
-    REPEAT = enum.auto()
+    RETRY = enum.auto()
     GIVEN_UP = enum.auto()
 
 
@@ -63,10 +63,10 @@ class ErrorHandler:
             return FailureAction.GIVEN_UP
         policy = self._definition.errors
         if isinstance(policy, Retry):
-            if work.attempt < policy.times and _repeatable(work, error):
-                logger.warning("%s: %s failed (%s), will be repeated", self._definition.name, work.where, error)
+            if work.attempt < policy.times and _retryable(work, error):
+                logger.warning("%s: %s failed (%s), will be retried", self._definition.name, work.where, error)
                 self._metrics.retries.inc()
-                return FailureAction.REPEAT
+                return FailureAction.RETRY
             policy = policy.then
         if isinstance(policy, Skip):
             logger.warning("%s: %s is skipped: %s: %s", self._definition.name, work.where, type(error).__name__, error)
@@ -93,10 +93,10 @@ class ErrorHandler:
         return target, key, value, timestamp, headers
 
 
-def _repeatable(work: WorkItem, error: BaseException) -> bool:
+def _retryable(work: WorkItem, error: BaseException) -> bool:
     """Whether a repetition could succeed: the functions of a shuffle have nothing to wait for."""
     shuffled = work.input is not None and isinstance(work.input.handler, ShuffleHandler)
-    return not shuffled and not isinstance(error, _HOPELESS)
+    return not shuffled and not isinstance(error, _NOT_RETRYABLE)
 
 
 def dead_letter_headers(work: WorkItem, error: BaseException) -> Headers:

@@ -25,14 +25,14 @@ _NOTHING: Final[list[Any]] = []
 class Chunk:
     """Records that were read and are being handled, from `index` on."""
 
-    __slots__ = ("_rest", "_upto", "epoch", "input", "mark", "position", "records")
+    __slots__ = ("_rest", "_upto", "epoch", "input", "position", "records", "watermark")
 
     def __init__(self, input_: Input, records: Sequence[LogRecord], position: int, epoch: int = 0) -> None:
         self.input, self.records, self.position = input_, records, position
         self.epoch = epoch
         """The task must be in this epoch or a later one before it handles the records."""
         self.index = 0
-        self.mark = MIN_TIME
+        self.watermark = MIN_TIME
         """The watermark that a generator has returned for the current record."""
 
     @property
@@ -65,7 +65,7 @@ class Input:
         self.time = WatermarkAssigner(topic.time, channel, clock, combined)
         self.outside = channel is not None or topic.carried
         """No task of this run writes it."""
-        self.own = topic.internal or topic.carried
+        self.single_run = topic.internal or topic.carried
         """Made for this run alone: there is nothing of other runs in it."""
         self.codec = topic.codec
         self.decode: Callable[[bytes], Any] = topic.codec.decode_raw

@@ -66,7 +66,7 @@ class Invoker:
         self._calls: dict[ThreadCall, tuple[CoroutineDriver, TaskContext, WorkItem]] = {}
         """Handlers in threads, abandoned ones included."""
         execution = definition.execution
-        self._most = execution.concurrency if threads is None else min(execution.concurrency, threads.size)
+        self._max_running = execution.concurrency if threads is None else min(execution.concurrency, threads.size)
         self._abandoned = 0
         """Handlers that have timed out and still keep a thread busy."""
         self._parked = 0
@@ -87,7 +87,7 @@ class Invoker:
     @property
     def full(self) -> bool:
         """As many handlers are under way as may be at once."""
-        return self._parked + self._abandoned >= self._most
+        return self._parked + self._abandoned >= self._max_running
 
     @property
     def unfinished(self) -> int:
@@ -102,7 +102,7 @@ class Invoker:
             self._idle.append((driver, self._new_context()))
         return self._idle[-1]
 
-    def rest(self) -> None:
+    def end_slice(self) -> None:
         """A slice is over: its context ends, unless it went with a handler that suspended."""
         if self._idle:
             self._idle[-1][1].end()
@@ -166,7 +166,7 @@ class Invoker:
 
     def _call(self, context: TaskContext, handler: BoundHandler, event: Any) -> Coroutine[Any, Any, Any] | None:
         """Call the handler. None: it has finished; else the coroutine that it has become."""
-        message = context.letter
+        message = context.message
         if handler.direct is None:
             coroutine = handler.function(context, event, *handler.states)
             return coroutine if message is None else self._deliver(context, coroutine, message)
@@ -184,7 +184,7 @@ class Invoker:
         nothing to call."""
         bound, timer = context.bound, work.timer
         source = work.input.source if work.input is not None else None
-        context.letter = None
+        context.message = None
         if timer is None:
             context.begin(work.key, work.timestamp, work.record, source, work.late)
             assert work.input is not None  # noqa: S101  it is a record
@@ -202,7 +202,7 @@ class Invoker:
         """The handler finished."""
         try:
             if context.private is not None:
-                context.rejoin()
+                context.reattach()
             else:
                 context.journal.settle()
             self._run_queue.queue(context.timers_set)
@@ -236,10 +236,10 @@ class Invoker:
         self._order.enlist(work)
         self._idle.remove((driver, context))
         self._parked += 1
-        context.part()
+        context.detach()
         if self._definition.execution.timeout is not None:
             work.deadline = self._loop.call_later(self._definition.execution.timeout, self._time_out, driver, work)
-        driver.take_over(coroutine, yielded, partial(self._unpark, driver, context, work))
+        driver.resume(coroutine, yielded, partial(self._unpark, driver, context, work))
 
     def _time_out(self, driver: CoroutineDriver, work: WorkItem) -> None:
         work.timed_out = True
@@ -279,8 +279,8 @@ class Invoker:
         """The handler runs in a thread, and is parked until it has returned."""
         name = f"{self._definition.name}.{self._number}: the handler of {work.where}"
         call = ThreadCall(name, function, driver.variables(), on_start=self._started, on_end=self._returned)
-        context.part(call.ask)
-        context.look_ahead()
+        context.detach(call.ask)
+        context.preload()
         self._order.enlist(work)
         self._idle.remove((driver, context))
         self._parked += 1
@@ -315,8 +315,8 @@ class Invoker:
             self._wake()
             return
         try:
-            if error is None and context.letter is not None:
-                context.mail.complete(context, context.letter)
+            if error is None and context.message is not None:
+                context.mail.complete(context, context.message)
         except FAILURES as failure:
             error = failure
         if error is None or isinstance(error, FAILURES):
@@ -337,9 +337,9 @@ class Invoker:
         """By policy: repeat, or give up in one of three ways. Raises if the way is to stop."""
         context.rollback()
         outcome = self._error_handler.decide(work, error, context)
-        if outcome is FailureAction.REPEAT:
+        if outcome is FailureAction.RETRY:
             work.attempt += 1
-            self._order.repeat(work, self._clock.monotonic() + self._error_handler.delay(work))
+            self._order.retry(work, self._clock.monotonic() + self._error_handler.delay(work))
             return
         if work.timer is not None:  # it counts as fired
             context.begin(work.key, work.timer.at, None, None, False, work.timer)

@@ -25,7 +25,7 @@ class KeyOrder:
         """Unfinished work whose turn has come."""
         self.sequence = 0
         """The number of the work that was enlisted last."""
-        self._repetitions: list[tuple[float, int, WorkItem]] = []
+        self._retries: list[tuple[float, int, WorkItem]] = []
 
     def enlist(self, work: WorkItem) -> None:
         """From now on the work counts as unfinished, and its key as busy."""
@@ -54,18 +54,18 @@ class KeyOrder:
         else:
             del self.busy[work.key]
 
-    def repeat(self, work: WorkItem, due: float) -> None:
+    def retry(self, work: WorkItem, due: float) -> None:
         """Its turn comes again at `due`, by the monotonic clock."""
         self.enlist(work)
-        heappush(self._repetitions, (due, work.sequence, work))
+        heappush(self._retries, (due, work.sequence, work))
 
     def tick(self, monotonic: float) -> None:
-        while self._repetitions and self._repetitions[0][0] <= monotonic:
-            self.runnable.append(heappop(self._repetitions)[2])
+        while self._retries and self._retries[0][0] <= monotonic:
+            self.runnable.append(heappop(self._retries)[2])
 
     @property
-    def next_repetition(self) -> float | None:
-        return self._repetitions[0][0] if self._repetitions else None
+    def next_retry(self) -> float | None:
+        return self._retries[0][0] if self._retries else None
 
     @property
     def oldest(self) -> int | None:

@@ -23,10 +23,10 @@ from tidegate.engine.formats.actor_message import (
     Remembered,
     ReplyAddress,
     ReplyOutcome,
+    actor_headers,
     address_of,
     failure,
-    letter_headers,
-    read_letter,
+    read_actor_message,
     reply_headers,
 )
 from tidegate.engine.processing.output import Output
@@ -67,7 +67,7 @@ class Mailbox:
         """Whether there is a reply for an asker that is not committed yet."""
 
     # -- sent messages -----------------------------------------------------------------------------------------------
-    def told(
+    def outgoing_record(
         self, service: str, key: Any, message: Any, timestamp: int, headers: Headers
     ) -> tuple[TopicPartition, NewRecord]:
         output = self._outputs.get(service) or self._output(service)
@@ -79,7 +79,7 @@ class Mailbox:
             raise encode_error(definition.codec, message, error) from error
         check_headers(headers)
         key_bytes = encode_key(key)
-        stamped = (*letter_headers(definition.name, None, None), *headers, *self._stamp.headers)
+        stamped = (*actor_headers(definition.name, None, None), *headers, *self._stamp.headers)
         record = (key_bytes, raw, timestamp, stamped)
         check_size(output.topic.name, record, self._limit)
         return output.sources[output.place(key_bytes)], record
@@ -93,7 +93,7 @@ class Mailbox:
 
     # -- received messages -------------------------------------------------------------------------------------------
     def read(self, record: LogRecord) -> ActorMessage:
-        return read_letter(self._definition.name, self._definition.messages, record)
+        return read_actor_message(self._definition.name, self._definition.messages, record)
 
     def pass_on(self, record: LogRecord) -> None:
         """A shuffle sends it on by its key. An asker waits for that commit, too."""
@@ -134,15 +134,15 @@ class Mailbox:
                 f"Request[{expected} | None]"
             )
 
-    def encode_reply(self, letter: ActorMessage | None, value: Any) -> bytes:
-        if letter is None:
+    def encode_reply(self, message: ActorMessage | None, value: Any) -> bytes:
+        if message is None:
             raise UsageError(
                 f"a handler of {self._definition.name!r} replies, but handles no message: events and timers have no "
                 f"asker. Emit the value, or send it to an actor with ctx.tell."
             )
         if value is None:
             return _NOTHING
-        raw: bytes = letter.reply.encode(value)
+        raw: bytes = message.reply.encode(value)
         return raw
 
     def give_up(self, context: TaskContext, work: WorkItem, error: BaseException) -> None:

@@ -20,9 +20,9 @@ from tidegate.state.write_buffer import WriteBuffer
 
 __all__ = ("Prefetch",)
 
-_WORTH: Final = 64
+_MIN_KEYS: Final = 64
 """For fewer values it is not worth asking another thread."""
-_SHARE: Final = 4
+_MIN_MISSING_SHARE: Final = 4
 """Nor if fewer than one in so many is not in memory."""
 
 
@@ -32,23 +32,23 @@ class Prefetch:
     def __init__(self, cells: ValueCells, store: WriteBuffer, executor: Executor) -> None:
         self._cells, self._store, self._executor = cells, store, executor
         self._loop = asyncio.get_running_loop()
-        self._going = False
+        self._active = False
         """The records before needed values that were not in memory."""
         self._under_way: set[asyncio.Future[list[bytes | None] | None]] = set()
 
     def begin(self, chunk: Chunk) -> None:
         """These records come next."""
         cells, count = self._cells, len(chunk.records)
-        if not (self._going or cells.often_missing) or not self._store.has_passed_on:
+        if not (self._active or cells.often_missing) or not self._store.has_passed_on:
             return
-        keys = cells.not_here(read_columns(chunk.records, 0, count)[0])
-        self._going = len(keys) * _SHARE >= count
-        if not self._going or len(keys) < _WORTH:
+        keys = cells.not_cached(read_columns(chunk.records, 0, count)[0])
+        self._active = len(keys) * _MIN_MISSING_SHARE >= count
+        if not self._active or len(keys) < _MIN_KEYS:
             return
-        own, places = cells.places(keys)
+        owned, places = cells.places(keys)
         future = self._loop.run_in_executor(self._executor, self._read, chunk, places)
         self._under_way.add(future)
-        future.add_done_callback(partial(self._arrived, own, places, cells.rotations))
+        future.add_done_callback(partial(self._arrived, owned, places, cells.rotations))
 
     async def close(self) -> None:
         """Wait for the reads that are under way."""
@@ -72,4 +72,4 @@ class Prefetch:
             return
         found = future.result()
         if found is not None and rotations == self._cells.rotations:
-            self._cells.take_in(keys, places, found)
+            self._cells.add_prefetched(keys, places, found)

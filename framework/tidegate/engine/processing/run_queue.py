@@ -30,15 +30,15 @@ class RunQueue:
         self, order: KeyOrder, time: CombinedWatermark, queues: Mapping[int, TimerQueue], timers: TimerCells, now: int
     ) -> None:
         self._order, self._time, self._queues, self._timers, self._now = order, time, queues, timers, now
-        self._held: deque[tuple[int, int]] = deque()
+        self._pending_watermarks: deque[tuple[int, int]] = deque()
         self._resuming: set[Input | None] = set()
-        self.urgent = True
+        self.has_work = True
         """There may be something to do before the next record. The hot loop asks after each one."""
         self.event_due = queues[EVENT].due
         """No event-time timer is due before this time. For the hot loop, too."""
 
     @property
-    def passed(self) -> int:
+    def output_watermark(self) -> int:
         """The watermark for tasks downstream: that of the task, unless timers that it fires are unfinished."""
         timers = (work.timer for work in self._order.unfinished.values() if work.timer is not None)
         firing = min((timer.at for timer in timers if timer.time == "event"), default=MAX_TIME + 1)
@@ -55,7 +55,7 @@ class RunQueue:
         self._now = now
         self._order.tick(monotonic)
         if self._order.runnable or self._queues[PROCESSING].due <= now:
-            self.urgent = True
+            self.has_work = True
 
     def resume(self, inputs: Iterable[Input]) -> None:
         """After a restart: event time does not advance until these inputs' unfinished records, and the timers that are
@@ -77,18 +77,18 @@ class RunQueue:
         newest = self._order.sequence
         if not self._order.unfinished:
             self._apply(lowest)
-        elif self._held and self._held[-1][0] == newest:
-            self._held[-1] = (newest, max(lowest, self._held[-1][1]))
+        elif self._pending_watermarks and self._pending_watermarks[-1][0] == newest:
+            self._pending_watermarks[-1] = (newest, max(lowest, self._pending_watermarks[-1][1]))
         else:
-            self._held.append((newest, lowest))
+            self._pending_watermarks.append((newest, lowest))
 
     def finished(self) -> None:
         """A work item is finished: work of its key, and a held watermark, may follow."""
         if self._order.runnable:
-            self.urgent = True
+            self.has_work = True
         oldest = self._order.oldest
-        while self._held and (oldest is None or self._held[0][0] < oldest):
-            self._apply(self._held.popleft()[1])
+        while self._pending_watermarks and (oldest is None or self._pending_watermarks[0][0] < oldest):
+            self._apply(self._pending_watermarks.popleft()[1])
 
     def advance(self, channel: OutsideChannel) -> Callable[[int], None]:
         """A function that raises the watermark of this channel. A closure, since the hot loop calls it: where nothing
@@ -102,7 +102,7 @@ class RunQueue:
                 return
             time.watermark = watermark
             if watermark >= self.event_due:
-                self.urgent = True
+                self.has_work = True
 
         return advance
 
@@ -110,7 +110,7 @@ class RunQueue:
         if watermark > self._time.watermark:
             self._time.watermark = watermark
             if watermark >= self.event_due:
-                self.urgent = True
+                self.has_work = True
 
     # -- timers ------------------------------------------------------------------------------------------------------
     def queue(self, timers: list[Entry]) -> None:
@@ -122,7 +122,7 @@ class RunQueue:
                 if domain == EVENT:
                     self.event_due = min(self.event_due, at)
                 if at <= (self._time.current if domain == EVENT else self._now):
-                    self.urgent = True
+                    self.has_work = True
         timers.clear()
 
     def next(self) -> WorkItem | None:
@@ -136,9 +136,9 @@ class RunQueue:
                 if work is not None:
                     return work
         self.event_due = self._queues[EVENT].due
-        self.urgent = False
+        self.has_work = False
         self.caught_up(None)
-        return self.next() if self.urgent else None
+        return self.next() if self.has_work else None
 
     def is_set(self, timer: Timer, key: bytes) -> bool:
         """Whether it was neither cancelled nor moved, and has not fired."""

@@ -103,7 +103,7 @@ class ControlListener:
                 task.epochs.move_to(record.epoch, stop=record.stop)
         elif record.stop and record.state == "aborted":
             for task in self._tasks.values():
-                task.epochs.go_on()
+                task.epochs.cancel_stop()
         elif record.stop and self._caught_up:
             self.stopped = True
             self._wake()

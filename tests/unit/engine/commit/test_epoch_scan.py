@@ -22,33 +22,33 @@ def sent(*epochs: int) -> list[Record]:
 
 
 def test_records_are_divided_where_a_later_epoch_begins() -> None:
-    assert list(EpochScan("app", "1").parts(sent(0, 0, 2, 1, 2, 3))) == [(0, 0, 2), (2, 2, 5), (3, 5, 6)]
+    assert list(EpochScan("app", "1").split(sent(0, 0, 2, 1, 2, 3))) == [(0, 0, 2), (2, 2, 5), (3, 5, 6)]
 
 
 def test_a_later_epoch_at_the_start_has_nothing_before_it() -> None:
-    assert list(EpochScan("app", "1").parts(sent(4, 4))) == [(4, 0, 2)]
+    assert list(EpochScan("app", "1").split(sent(4, 4))) == [(4, 0, 2)]
 
 
 def test_what_was_seen_before_divides_nothing() -> None:
     scan = EpochScan("app", "1")
-    assert list(scan.parts(sent(3))) == [(3, 0, 1)]
-    assert list(scan.parts(sent(3, 2, 3))) == [(0, 0, 3)]
+    assert list(scan.split(sent(3))) == [(3, 0, 1)]
+    assert list(scan.split(sent(3, 2, 3))) == [(0, 0, 3)]
 
 
 def test_no_records_are_one_empty_part() -> None:
-    assert list(EpochScan("app", "1").parts([])) == [(0, 0, 0)]
+    assert list(EpochScan("app", "1").split([])) == [(0, 0, 0)]
 
 
 def test_records_from_outside_and_of_other_runs_have_no_epoch() -> None:
     others = [record(0, None), record(1, b"other|1|t.0|9"), record(2, b"app|2|t.0|9"), record(3, None, ("own", b"7"))]
-    assert list(EpochScan("app", "1").parts(others)) == [(0, 0, 4)]
+    assert list(EpochScan("app", "1").split(others)) == [(0, 0, 4)]
     assert [epoch_of(found.headers, PREFIX) for found in others] == [None] * 4
 
 
 def test_what_only_looks_like_a_stamp_has_no_epoch() -> None:
     for stamp in (b"app|1|", b"app|1|task.0|x", b"app|1|task.0|-1", b"app|1|task.0|" + b"9" * 5000, b""):
         assert epoch_of(record(0, stamp).headers, PREFIX) is None
-        assert list(EpochScan("app", "1").parts([record(0, stamp)])) == [(0, 0, 1)]
+        assert list(EpochScan("app", "1").split([record(0, stamp)])) == [(0, 0, 1)]
 
 
 def test_own_headers_beside_the_stamp_change_nothing() -> None:
@@ -58,7 +58,7 @@ def test_own_headers_beside_the_stamp_change_nothing() -> None:
 @given(st.lists(st.integers(0, 6)))
 def test_no_part_holds_a_record_of_a_later_epoch_than_those_before_it_ask_for(epochs: list[int]) -> None:
     records, reached, at = sent(*epochs), 0, 0
-    for epoch, start, end in EpochScan("app", "1").parts(records):
+    for epoch, start, end in EpochScan("app", "1").split(records):
         assert start == at
         reached, at = max(reached, epoch), end
         assert all(found <= reached for found in epochs[start:end])

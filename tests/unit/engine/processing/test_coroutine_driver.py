@@ -35,7 +35,7 @@ def drive(runner: CoroutineDriver) -> Drive:
             return None
         except (Exception, asyncio.CancelledError) as error:
             return error
-        runner.take_over(coroutine, yielded, ended.set_result)
+        runner.resume(coroutine, yielded, ended.set_result)
         return await asyncio.wait_for(ended, 5)
 
     return to_the_end
@@ -198,7 +198,7 @@ async def test_cancelling_ends_the_coroutine_with_its_cleanup(runner: CoroutineD
 
     ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     coroutine = handler()
-    runner.take_over(coroutine, runner.drive(lambda: coroutine.send(None)), ended.set_result)
+    runner.resume(coroutine, runner.drive(lambda: coroutine.send(None)), ended.set_result)
     runner.cancel()  # before its task had a turn
     assert isinstance(await ended, asyncio.CancelledError)
     assert seen == ["cleaned up"]
@@ -264,7 +264,7 @@ async def test_closing_cancels_what_runs_and_tells_nobody(turns: int) -> None:
             seen.append("cancelled")  # and goes on to its end
 
     coroutine = handler()
-    runner.take_over(coroutine, runner.drive(lambda: coroutine.send(None)), seen.append)
+    runner.resume(coroutine, runner.drive(lambda: coroutine.send(None)), seen.append)
     for _ in range(turns):
         await asyncio.sleep(0)
     async with asyncio.timeout(5):  # `wait_for` would let the loop turn first, in Python 3.11
@@ -294,7 +294,7 @@ def test_a_loop_that_ends_does_not_wait_for_a_runner_that_nobody_has_closed(doin
         runner = CoroutineDriver(asyncio.get_running_loop(), "runner")
         if doing != "nothing":
             coroutine = waiting()
-            runner.take_over(coroutine, runner.drive(lambda: coroutine.send(None)), told.append)
+            runner.resume(coroutine, runner.drive(lambda: coroutine.send(None)), told.append)
         await asyncio.sleep(0)
 
     asyncio.run(leave_behind())  # it cancels what is left, and waits for its end

@@ -100,7 +100,7 @@ class World:
         assert entry.value == self.expected[key]
         entry.value += add
         self.expected[key] += add
-        self.cells.mark(entry)
+        self.cells.mark_dirty(entry)
 
     def commit(self, *, rotate: bool) -> None:
         changes = Changes()
@@ -186,7 +186,7 @@ async def test_whenever_it_arrives_the_newest_value_counts(seed: int) -> None:
     for _ in range(400):
         match rng.randrange(10):
             case 0:
-                world.prefetch._going = True
+                world.prefetch._active = True
                 world.prefetch.begin(world.chunk(rng.choices(world.keys, k=300)))
                 began += len(world.later) > 0
             case 1:

@@ -39,7 +39,7 @@ class MessageOperator:
                 self._order.queue(work)
             elif not self._invoker.perform(driver, context, work):
                 return Pause.SUSPENDED
-            if self._run_queue.urgent:
+            if self._run_queue.has_work:
                 return Pause.CONTINUE
             if perf_counter() >= deadline:
                 return Pause.TIME_UP

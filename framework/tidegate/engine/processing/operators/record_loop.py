@@ -56,7 +56,7 @@ class Shape:
 
     states: int = 0
     """How many states the handler takes."""
-    parts: int = 0
+    handles: int = 0
     """How many state objects must forget, before each record, what they have seen."""
     awaits: bool = False
     single: bool = False
@@ -89,7 +89,7 @@ class Stretch(NamedTuple):
     deadline: float
     watch: bool
     """Whether the watermark, and what becomes urgent by it, are looked at after each record."""
-    top: int
+    end_watermark: int
     """What the records move the watermark to, if it is not watched."""
 
 
@@ -103,15 +103,15 @@ def handle_records(loop, stretch):                                              
     busy, run_queue = loop.busy, loop.run_queue
     undo, timers_set = journal.undo, context.timers_set
     only, cells = context.only_state                                                #? single
-    lent, exact, dirty, interval = context.lent, only.exact, cells.dirty, cells.commit_count  #? inline
+    inline_value, exact, dirty, interval = context.inline_value, only.exact, cells.dirty, cells.commit_count  #? inline
     @STATES
-    @PARTS
+    @HANDLES
     extract = loop.assigner.extract                                                 #? extracted
     channel, advance = loop.channel, loop.advance                                   #? channel
     lead = loop.assigner.lead                                                       #? bounded
     watermark = loop.assigner.watermark                                             #? observed
     chunk, rows, decode, end = stretch.chunk, stretch.rows, stretch.decode, stretch.end
-    top, watch = stretch.top, stretch.watch
+    end_watermark, watch = stretch.end_watermark, stretch.watch
     while chunk.index < end:
         for key, raw, timestamp, entry in islice(rows, stretch.stride):
             try:
@@ -119,7 +119,7 @@ def handle_records(loop, stretch):                                              
                 timestamp = extract(value, timestamp)                               #? extracted
                 if key is None:
                     raise MissingKeyError(topic)
-                mark = chunk.mark = watermark(timestamp, value)                     #? observed
+                new_watermark = chunk.watermark = watermark(timestamp, value)       #? observed
             except Exception as error:
                 operator.unreadable(context, chunk, error)
                 watch = True
@@ -127,14 +127,14 @@ def handle_records(loop, stretch):                                              
             if busy and key in busy:
                 operator.queue(chunk, key, timestamp, value)
             else:
-                context.mark = None
+                context.first_output = None
                 journal.key, journal.timestamp = key, timestamp
                 only.seen = entry                                                   #? single
                 if entry is not None and (before := entry.value) is not ABSENT:     #? inline
-                    state0, lent.value = lent, before                               #? inline
+                    state0, inline_value.value = inline_value, before               #? inline
                 else:                                                               #? inline
-                    state0, lent.value = only, ABSENT                               #? inline
-                @FORGET
+                    state0, inline_value.value = only, ABSENT                       #? inline
+                @RESET
                 fault_point("handler.before")                                       #? faults
                 try:
                     await call(context, value@ARGUMENTS)                            #? awaits
@@ -147,10 +147,10 @@ def handle_records(loop, stretch):                                              
                     if context.private is not None:                                 #? awaits
                         return Pause.SUSPENDED  # and has ended meanwhile: its driver settles it  #? awaits
                     try:
-                        if state0 is lent:                                          #? inline
-                            if undo and type(lent) is not InlineValue:              #? inline
-                                lent.lend()  # the handler has cleared it           #? inline
-                            elif (after := lent.value) is not before:               #? inline
+                        if state0 is inline_value:                                  #? inline
+                            if undo and type(inline_value) is not InlineValue:      #? inline
+                                inline_value.activate()  # the handler has cleared it  #? inline
+                            elif (after := inline_value.value) is not before:       #? inline
                                 if type(after) is exact:                            #? inline
                                     entry.value = after                             #? inline
                                     if entry.changed != interval:                   #? inline
@@ -162,15 +162,15 @@ def handle_records(loop, stretch):                                              
                         if undo:                                                    #? not mutable
                             undo.clear()                                            #? not mutable
                         if timers_set:                                              #? timers
-                            watch = operator.set_timers(timers_set, top) or watch   #? timers
+                            watch = operator.set_timers(timers_set, end_watermark) or watch  #? timers
                     except DataError as error:
                         operator.failed(context, chunk, key, timestamp, value, error)
                         watch = True
                 fault_point("handler.after")                                        #? faults
-            if watch and (mark := timestamp - lead) > channel.watermark:            #? bounded
-            if watch and mark > channel.watermark:                                  #? observed
-                advance(mark)                                                       #? channel
-            if watch and run_queue.urgent:
+            if watch and (new_watermark := timestamp - lead) > channel.watermark:   #? bounded
+            if watch and new_watermark > channel.watermark:                         #? observed
+                advance(new_watermark)                                              #? channel
+            if watch and run_queue.has_work:
                 return Pause.CONTINUE
         if perf_counter() >= stretch.deadline:
             return Pause.TIME_UP
@@ -209,12 +209,12 @@ def _lines(shape: Shape) -> Iterator[str]:
 def _filled(text: str, shape: Shape) -> str:
     """A line with the states, by number, in the place of its @WORDS."""
     states = [f"state{number}" for number in range(shape.states)]
-    parts = [f"part{number}" for number in range(shape.parts)]
+    handles = [f"handle{number}" for number in range(shape.handles)]
     return (
         text.replace("@STATES", f"{', '.join(states)}, = states" if states else "")
-        .replace("@PARTS", f"{', '.join(parts)}, = context.parts" if parts else "")
+        .replace("@HANDLES", f"{', '.join(handles)}, = context.leaf_handles" if handles else "")
         .replace("@ARGUMENTS", "".join(f", {state}" for state in states))
-        .replace("@FORGET", " = ".join([*(f"{part}.seen" for part in parts), "None"]) if parts else "")
+        .replace("@RESET", " = ".join([*(f"{handle}.seen" for handle in handles), "None"]) if handles else "")
     )
 
 
@@ -222,7 +222,7 @@ def _filled(text: str, shape: Shape) -> str:
 def compiled_loop(shape: Shape) -> Callable[[Any, Stretch], Any]:
     """The variant of a shape, as a function of a `RecordLoop` and a `Stretch`."""
     source = loop_source(shape)
-    about = ", ".join([*sorted(shape.features), f"{shape.states} states", f"{shape.parts} parts"])
+    about = ", ".join([*sorted(shape.features), f"{shape.states} states", f"{shape.handles} handles"])
     filename = f"<record loop: {about}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     names = dict(_NAMES)
@@ -236,7 +236,7 @@ if __name__ == "__main__":
         "a stateless handler": Shape(bounded=True),
         "a handler with one ValueState": Shape(states=1, single=True, inline=True, bounded=True),
         "an async handler with two states, by event time": Shape(
-            states=2, parts=2, awaits=True, mutable=True, timers=True, extracted=True, bounded=True
+            states=2, handles=2, awaits=True, mutable=True, timers=True, extracted=True, bounded=True
         ),
     }.items():
         sys.stdout.write(f"# {title}\n{loop_source(shape)}\n")

@@ -39,7 +39,7 @@ class RecordLoop:
         self.operator, self.context, self.journal = operator, context, context.journal
         self.call, self.states = handler.direct or handler.function, handler.states
         self.awaits = handler.direct is None
-        self.lent = context.lent_to(input_)
+        self.inline_value = context.inline_value_for(input_)
         self.cells = context.only_state[1]
         self.topic, self.assigner = input_.source.topic, input_.time
         self.name, self.time, self.run_queue = operator.name, operator.time, operator.run_queue
@@ -48,10 +48,10 @@ class RecordLoop:
         self.handle = compiled_loop(
             Shape(
                 states=len(handler.states),
-                parts=0 if self.cells is not None else len(context.parts),
+                handles=0 if self.cells is not None else len(context.leaf_handles),
                 awaits=self.awaits,
                 single=self.cells is not None,
-                inline=self.lent is not None,
+                inline=self.inline_value is not None,
                 mutable=context.mutable,
                 timers=operator.has_timers,
                 extracted=self.assigner.extract is not None,
@@ -84,17 +84,17 @@ class RecordOperator:
         first, started = chunk.index, perf_counter()
         loop = self._loop(context, chunk.input)
         context.chunk, context.source, context.fired, context.is_late = chunk, chunk.input.source, None, None
-        if loop.lent is not None:
-            loop.lent.lend()
+        if loop.inline_value is not None:
+            loop.inline_value.activate()
         try:
             pause = self._run(loop, driver, chunk, deadline)
         except BaseException:
             self.time.halt()
-            if loop.lent is not None:
-                loop.lent.end()
+            if loop.inline_value is not None:
+                loop.inline_value.deactivate()
             raise
-        if loop.lent is not None and pause is not Pause.SUSPENDED:
-            loop.lent.end()
+        if loop.inline_value is not None and pause is not Pause.SUSPENDED:
+            loop.inline_value.deactivate()
         self._measure(chunk.index - first, perf_counter() - started)
         return pause
 
@@ -128,18 +128,18 @@ class RecordOperator:
         keys, raws, timestamps = read_columns(chunk.records, start, end)
         entries = _NO_ENTRIES if loop.cells is None else loop.cells.gather(keys)
         rest = chunk.follow(raws, end)
-        watch, top = loop.assigner.channel is not None, MIN_TIME
+        watch, end_watermark = loop.assigner.channel is not None, MIN_TIME
         if not self.order.unfinished:
             reached = loop.assigner.follow(timestamps, rest)
             if reached is not None:
-                watch, top = reached >= self.run_queue.event_due, reached
+                watch, end_watermark = reached >= self.run_queue.event_due, reached
                 if watch:
                     self.time.halt()
         rows = zip(keys, rest, timestamps, entries, strict=False)
         decode = chunk.input.decode
         if chunk.input.takes_tombstones and not all(raws):
             decode = chunk.input.read
-        return Stretch(chunk, rows, decode, end, self._stride, deadline, watch, top)
+        return Stretch(chunk, rows, decode, end, self._stride, deadline, watch, end_watermark)
 
     def _measure(self, taken: int, seconds: float) -> None:
         """After how many records to look at the clock: about every 0.2 ms of work."""
@@ -167,14 +167,14 @@ class RecordOperator:
         self.time.halt()
         work = WorkItem(key, timestamp, context.late, chunk.input, chunk.current, value)
         self._invoker.failed(context, work, error)
-        if (lent := context.lent_to(chunk.input)) is not None:
-            lent.lend()
+        if (inline_value := context.inline_value_for(chunk.input)) is not None:
+            inline_value.activate()
 
-    def set_timers(self, timers: list[Entry], top: int) -> bool:
+    def set_timers(self, timers: list[Entry], end_watermark: int) -> bool:
         """A handler has set these. Whether one of them fires before the stretch ends, so that its watermark, which the
-        records move to `top`, must be watched from here on."""
+        records move to `end_watermark`, must be watched from here on."""
         self.run_queue.queue(timers)
-        if not self.run_queue.urgent and top < self.run_queue.event_due:
+        if not self.run_queue.has_work and end_watermark < self.run_queue.event_due:
             return False
         self.time.halt()
         return True
@@ -185,13 +185,13 @@ class RecordOperator:
         """The loop is parked with its handler, and ends with it."""
         self.time.halt()
         context, input_, record = loop.context, chunk.input, chunk.current
-        if loop.lent is not None:
-            loop.lent.suspend(context.journal)
+        if loop.inline_value is not None:
+            loop.inline_value.suspend(context.journal)
         context.hold(record)
         key, timestamp = context.journal.key, context.journal.timestamp
         value = input_.read(record.value)  # again: it is as it was before the handler
         work = WorkItem(key, timestamp, context.late, input_, record, value)
         self._invoker.park(driver, context, coroutine, yielded, work)
-        watermark = chunk.mark if input_.time.generator is not None else input_.time.watermark(timestamp, value)
+        watermark = chunk.watermark if input_.time.generator is not None else input_.time.watermark(timestamp, value)
         if input_.time.raises(watermark):
             self.run_queue.time_moved()

@@ -42,7 +42,7 @@ class ThreadedOperator:
                 self._run_queue.time_moved()
             if pause is not None:
                 return pause
-            if self._run_queue.urgent:
+            if self._run_queue.has_work:
                 return Pause.CONTINUE
             if perf_counter() >= deadline:
                 return Pause.TIME_UP

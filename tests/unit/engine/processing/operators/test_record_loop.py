@@ -31,7 +31,7 @@ def shapes() -> Iterator[Shape]:
         if flags["single"]:
             yield Shape(states=1, **flags)
         else:
-            yield from (Shape(states=states, parts=states, **flags) for states in (0, 1, 3))
+            yield from (Shape(states=states, handles=states, **flags) for states in (0, 1, 3))
 
 
 def complexity(function: ast.AST) -> int:
@@ -61,7 +61,7 @@ def test_every_mark_of_the_template_names_a_feature() -> None:
 
 
 def test_a_shape_is_compiled_once() -> None:
-    assert compiled_loop(Shape(states=2, parts=2)) is compiled_loop(Shape(parts=2, states=2))
+    assert compiled_loop(Shape(states=2, handles=2)) is compiled_loop(Shape(handles=2, states=2))
 
 
 def test_a_variant_has_what_its_features_need_and_nothing_else() -> None:
@@ -69,9 +69,9 @@ def test_a_variant_has_what_its_features_need_and_nothing_else() -> None:
     for word in ("await", "state", "seen", "extract", "mark :=", "timers_set:", "fault_point", "settle"):
         assert word not in plain.replace("states = loop", "").replace(", loop.states", "").replace("states\n", "\n")
     assert "fault_point" in loop_source(Shape(faults=True))
-    assert "call(context, value, state0, state1)" in loop_source(Shape(states=2, parts=2))
+    assert "call(context, value, state0, state1)" in loop_source(Shape(states=2, handles=2))
     assert "await call(context, value)" in loop_source(Shape(awaits=True))
-    assert "part0.seen = part1.seen = None" in loop_source(Shape(states=2, parts=2))
+    assert "handle0.seen = handle1.seen = None" in loop_source(Shape(states=2, handles=2))
 
 
 def failing(ctx: Context, event: Any, total: Annotated[ValueState[int], Default(0)]) -> None:
@@ -82,7 +82,7 @@ def test_a_traceback_shows_the_line_of_the_variant() -> None:
     with Bench(failing, service={"errors": DEAD_LETTER}) as bench:
         bench.put("k")
         (letter,) = bench.dead_letters(bench.service)
-        assert "record loop: bounded, channel, inline, single, 1 states, 0 parts" in letter.traceback
+        assert "record loop: bounded, channel, inline, single, 1 states, 0 handles" in letter.traceback
         assert "call(context, value, state0)" in letter.traceback
 
 
