@@ -1,12 +1,12 @@
-"""A task: one service, one partition number. Its parts and its lifecycle.
+"""A task: one service and one partition number. Its components and its lifecycle.
 
     CREATED ──open──▶ RUNNING ──close──▶ CLOSED
                          │
                          └──an error──▶ FAILED ──close──▶ CLOSED
 
-The engine opens it, offers it records, lets it run in slices, and asks it to commit; data flows through this file
-from top to bottom: `offer` → `run` → `commit`. Three parts have modules of their own: how it moves from epoch to epoch
-(`EpochAlignment`), its event time (`WatermarkTracker`), and how it continues after a refused commit (`IsolationSteps`).
+The engine opens the task, offers it records, runs it in slices, and lets it commit. Data flows through this file from
+top to bottom: `offer` → `run` → `commit`. Three components have modules of their own: the advance from epoch to epoch
+(`EpochAlignment`), event time (`WatermarkTracker`), and the isolation after a refused commit (`IsolationSteps`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.engine.commit.recovery import Recovered, recover
 from tidegate.engine.commit.resume import channel_marks, find_carried, find_sent, resume_inputs, resume_time
 from tidegate.engine.event_time.watermark_tracker import WatermarkTracker, new_time
 from tidegate.engine.formats.commit_marker import CommitMarker, source_name
-from tidegate.engine.keyed_state.schema_migration import evolve
+from tidegate.engine.keyed_state.schema_migration import migrate_state
 from tidegate.engine.keyed_state.state_backend import StateBackend
 from tidegate.engine.keyed_state.timers import TimerQueue
 from tidegate.engine.keyed_state.ttl_sweep import TtlSweep
@@ -78,7 +78,7 @@ class Task:
     watermark_tracker: WatermarkTracker
 
     def __init__(self, plan: TaskPlan, environment: Environment, *, isolation: Isolation | None = None) -> None:
-        """`isolation`: given if the commit before was refused for its contents."""
+        """`isolation`: the previous commit was refused because of its contents. See `Isolation`."""
         self.plan, self._environment, self._isolation = plan, environment, isolation
         self.definition = plan.definition
         self.state = TaskState.CREATED
@@ -96,25 +96,26 @@ class Task:
         self._sender: AtLeastOnceSender | None = None
         self._fresh = without_older(environment.app, plan.run, STAMP_HEADER)
         self._carried: dict[TopicPartition, int] = {}
-        """Inputs that hold what was in flight when the run began, and are not read yet, with their ends."""
+        """The end offsets of the inputs with records that were in flight when the run began, until they are read."""
         self._isolation_steps: IsolationSteps | None = None
-        """Only while the task isolates the work at fault in a refused commit."""
+        """Set while the task isolates the work item at fault in a refused commit."""
         self._commit_task: asyncio.Task[None] | None = None
         self._last_commit = self._clock.monotonic()
         self._last_flush = self._last_commit
         self._unflushed = False
         self._flushes = 0
-        """Of the store, as far as it is known here: snapshots are among them."""
+        """The store's `flushes` when the task last read it. Snapshots count as flushes."""
         self._flushing: asyncio.Future[None] | None = None
         self._finish_committed = False
-        self._settled = 0
+        self._commits_seen = 0
+        """The number of commits at the end of the last `commit_all`."""
         self.commit_cost = 0.0
-        """Seconds of the loop that a commit takes, smoothed."""
+        """Moving average of the seconds of the event loop that a commit takes."""
 
     # -- opening -----------------------------------------------------------------------------------------------------
     async def open(self) -> Recovered:
-        """See `recovery`. Afterwards the input positions are known. If it fails, or is cancelled, nothing is left
-        open."""
+        """Recover the task and set its input positions: see `recovery`. After a failure or a cancellation, everything
+        that it has opened is closed."""
         async with AsyncExitStack() as opening:
             writer = await self._environment.log.writer(self.plan.transactional_id)
             opening.push_async_callback(writer.close)
@@ -124,7 +125,7 @@ class Task:
             recovered = await recover(self.plan, self._environment)
             self.store = recovered.store
             opening.callback(self.store.close)
-            schemas = await evolve(self.plan, recovered.store, recovered.marker, writer, self._environment)
+            schemas = await migrate_state(self.plan, recovered.store, recovered.marker, writer, self._environment)
             await self._prepare(recovered.marker, writer)
             self._committer.extra_changes += schemas
             opening.pop_all()
@@ -148,9 +149,9 @@ class Task:
         await self._function.open()
 
     def _assemble(self, writer: Writer) -> None:
-        """The parts, over the store that was opened."""
+        """Create the components over the open store."""
         environment = self._environment
-        space = self._space = StateBackend(
+        backend = self._backend = StateBackend(
             self.definition,
             self.plan.number,
             self.store,
@@ -165,17 +166,17 @@ class Task:
         error_handler = ErrorHandler(self.definition, self.plan.dead_letters, self._stamp, self._mail, self.metrics)
         self._writer = writer
         self._committer = Committer(
-            self.plan, space, queues, self.store, writer, self._emitted, self.metrics,
+            self.plan, backend, queues, self.store, writer, self._emitted, self.metrics,
             environment.commit_listeners, environment.loop_scheduler,
         )  # fmt: skip
         order = KeyOrder()
-        run_queue = RunQueue(order, self.time, queues, space.timers, self._clock.now())
+        run_queue = RunQueue(order, self.time, queues, backend.timers, self._clock.now())
         self.invoker = Invoker(
             self.definition, self.plan.number, order, run_queue, self._clock, error_handler,
             self._new_context, self._environment.wake, self._function.threads,
         )  # fmt: skip
         self.dispatcher = Dispatcher(
-            self.definition, order, run_queue, self.invoker, self.time, self._new_prefetch(space)
+            self.definition, order, run_queue, self.invoker, self.time, self._new_prefetch(backend)
         )
         self.dispatcher.resume(input_ for input_ in self.inputs.values() if input_.catching_up)
         self.epochs = EpochAlignment(
@@ -188,39 +189,41 @@ class Task:
             self._isolation_steps = IsolationSteps(
                 self._isolation, self.inputs, self.time, self.invoker, self.dispatcher, self.epochs
             )
-        self._expiry = TtlSweep(self.definition, space, self.time, self.dispatcher.busy)
+        self._ttl_sweep = TtlSweep(self.definition, backend, self.time, self.dispatcher.busy)
 
-    def _new_prefetch(self, space: StateBackend) -> Prefetch | None:
-        cells, store, readers = space.only_plain, self.store, self._environment.prefetch_executor
-        if cells is None or readers is None or not isinstance(store, WriteBuffer):
+    def _new_prefetch(self, backend: StateBackend) -> Prefetch | None:
+        cells, store, executor = backend.only_plain, self.store, self._environment.prefetch_executor
+        if cells is None or executor is None or not isinstance(store, WriteBuffer):
             return None
-        return Prefetch(cells, store, readers)
+        return Prefetch(cells, store, executor)
 
     def _new_context(self) -> TaskContext:
         return TaskContext(
-            self.definition, self.info, self._space, self._outputs, self._emitted, self._stamp,
+            self.definition, self.info, self._backend, self._outputs, self._emitted, self._stamp,
             self._mail, self._clock, self.time, self._function.instance,
         )  # fmt: skip
 
     # -- records -----------------------------------------------------------------------------------------------------
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """From where to read. What was in flight when the run began comes first, so that each key's order is kept."""
+        """The positions to read from. Records that were in flight when the run began are read first, to keep the order
+        of each key."""
         return {source: self.inputs[source].position for source in self._carried or self.inputs}
 
     @property
     def held(self) -> bool:
-        """Other inputs, and the progress of upstream tasks, wait for what was in flight when the run began."""
+        """Other inputs, and the progress of upstream tasks, wait for the records that were in flight when the run
+        began."""
         return bool(self._carried)
 
     @property
     def ahead(self) -> int:
-        """Records that were read and not yet taken up."""
+        """The number of records that are buffered: read, but not dispatched."""
         return self.dispatcher.buffered + (0 if self._isolation_steps is None else len(self._isolation_steps))
 
     @property
     def full(self) -> bool:
-        """Enough is read ahead, or waits for handlers."""
+        """Backpressure: enough records are buffered, or have unfinished handlers."""
         waiting = self.ahead + self.invoker.unfinished
         if self._sender is not None:
             waiting += self._sender.backlog
@@ -248,7 +251,7 @@ class Task:
 
     # -- handling ----------------------------------------------------------------------------------------------------
     def tick(self, now: int, monotonic: float) -> None:
-        """The clock has moved: timers, repetitions, idleness, progress."""
+        """Advance the clock: timers, retries, idle inputs, progress."""
         self.dispatcher.tick(now, monotonic)
         self.epochs.tick()
         self.watermark_tracker.tick(monotonic)
@@ -264,7 +267,7 @@ class Task:
         return self.dispatcher.ready or bool(self._isolation_steps)
 
     def run(self) -> None:
-        """A slice of handlers."""
+        """Run a slice of handlers."""
         started = thread_time()
         try:
             if self._isolation_steps is None:
@@ -278,7 +281,7 @@ class Task:
         self.raise_failure()
 
     def _step(self, steps: IsolationSteps) -> None:
-        """One work item, which is committed before the next one; or the end of the isolation steps."""
+        """Run one work item, which is committed before the next one; after the last one, end the isolation."""
         if not steps.over:
             steps.run_next()
             return
@@ -287,7 +290,7 @@ class Task:
             self._take_up(input_, records, position)
 
     def send_out(self) -> None:
-        """Outputs that need not wait for a commit leave now."""
+        """Send the outputs of an at-least-once service, which do not wait for a commit."""
         if self._sender is not None and self._emitted and not self.epochs.stopped:
             self.metrics.emitted.inc(self._emitted.total)
             self._sender.take(self._emitted)
@@ -306,8 +309,8 @@ class Task:
             return None
         if self._isolation_steps is not None:
             return self._isolation_steps.isolation_after(error)
-        upto = {source: input_.position for source, input_ in self.inputs.items()}
-        return Isolation(upto=upto, watermark=self.time.watermark)
+        positions = {source: input_.position for source, input_ in self.inputs.items()}
+        return Isolation(upto=positions, watermark=self.time.watermark)
 
     def raise_failure(self) -> None:
         if self.invoker.failure is not None and not self.refused:
@@ -317,20 +320,20 @@ class Task:
     # -- commits -----------------------------------------------------------------------------------------------------
     @property
     def uncommitted(self) -> bool:
-        """There is something that a commit would change."""
+        """There is something to commit."""
         if self.invoker.handled or self._emitted:
             return True
         return self.watermark_tracker.progress_due or (self.watermark_tracker.finished and not self._finish_committed)
 
     @property
     def quiet(self) -> bool:
-        """Nothing is left to be handled or committed, and no commit has failed."""
+        """There is nothing to process or to commit, and no commit has failed."""
         if self.ready or self.committing or self.invoker.unfinished or self.invoker.failure is not None:
             return False
         return not self.uncommitted and not self._dirty
 
     def commit_due(self, monotonic: float, interval: float, soonest: float) -> bool:
-        """`interval`: since the last commit. `soonest`: the same, if an asker waits for a reply."""
+        """`interval`: seconds between commits. `soonest`: the same, while a caller waits for a reply."""
         if self.state is not TaskState.RUNNING or self.committing or self.epochs.stopped:
             return False
         if self.epochs.due:
@@ -347,11 +350,11 @@ class Task:
             and not (self.dispatcher.ready or self.invoker.unfinished)
         ):
             return True  # a bounded run is at its end here: others wait for this commit
-        return monotonic - self._last_commit >= interval and (self.uncommitted or self._expiry.due(monotonic))
+        return monotonic - self._last_commit >= interval and (self.uncommitted or self._ttl_sweep.due(monotonic))
 
     @property
     def _dirty(self) -> int:
-        return sum(len(cells.dirty) for cells in self._space.all)
+        return sum(len(cells.dirty) for cells in self._backend.all)
 
     @property
     def committing(self) -> bool:
@@ -372,31 +375,31 @@ class Task:
             self._environment.wake()
 
     async def commit_all(self) -> bool:
-        """Commit until nothing is left that a commit would change. False: there was nothing."""
+        """Commit until nothing is left to commit. False: there was nothing."""
         if self._commit_task is not None:
             await self._commit_task
         self.raise_failure()
         if self.refused:
             return True
         try:
-            self._expire()
+            self._sweep_expired()
             await self.commit()
-            while self._expiry.under_way:
-                self._expire()
+            while self._ttl_sweep.under_way:
+                self._sweep_expired()
                 await self.commit()
         except Exception as error:
             self.invoker.fail(error)
         self.raise_failure()
-        before, self._settled = self._settled, self._committer.commits
-        return self._settled > before or self.refused
+        before, self._commits_seen = self._commits_seen, self._committer.commits
+        return self._commits_seen > before or self.refused
 
     async def commit(self, *, force: bool = False, first: bool = False) -> None:
-        """One commit, of everything that is finished. See `commit`. first: the task has just opened."""
+        """Commit the effects of all finished handlers: see `Committer`. first: the task has just opened."""
         if self.epochs.stopped:
             return
         monotonic, now = self._clock.monotonic(), self._clock.now()
-        if self._expiry.due(monotonic):
-            self._expire()
+        if self._ttl_sweep.due(monotonic):
+            self._sweep_expired()
         self._last_commit = monotonic
         if not force and not self.uncommitted and not self._dirty and not self.epochs.due:
             return
@@ -425,8 +428,8 @@ class Task:
         self._unflushed = True
         self._report()
 
-    def _expire(self) -> None:
-        removed = self._expiry.step(self._clock.now(), self._clock.monotonic())
+    def _sweep_expired(self) -> None:
+        removed = self._ttl_sweep.step(self._clock.now(), self._clock.monotonic())
         if removed:
             self.metrics.expired.inc(removed)
 
@@ -445,8 +448,8 @@ class Task:
         self.metrics.waiting.set(self.invoker.unfinished)
 
     async def flush_store(self, monotonic: float) -> None:
-        """Now and then, so that little must be replayed after a crash. A snapshot is as good as a flush: with one every
-        ten seconds there are no others, which would only make more files to be compacted."""
+        """Flush the store regularly, so that a crash leaves little to replay. A snapshot counts as a flush: additional
+        flushes would only create more files to compact."""
         if self.state is not TaskState.RUNNING:
             return  # closed while others were flushed
         if self._flushes != self.store.flushes:
@@ -461,12 +464,12 @@ class Task:
 
     # -- closing -----------------------------------------------------------------------------------------------------
     async def close(self, *, commit: bool) -> None:
-        """Wait for the commit that is under way, commit what is finished if asked to, cancel what waits. Either commit
-        may begin a snapshot, so it is after them that none reads the store any more."""
+        """Wait for the current commit, commit finished handlers if `commit` is set, and cancel unfinished ones. Both
+        commits may begin a snapshot, which reads the store; so the store is closed after all snapshots have ended."""
         if self.state is TaskState.CLOSED:
             return
-        was, self.state = self.state, TaskState.CLOSED
-        if was is TaskState.CREATED:
+        previous, self.state = self.state, TaskState.CLOSED
+        if previous is TaskState.CREATED:
             return
         async with AsyncExitStack() as closing:  # in the opposite order, whatever fails, or if this is cancelled
             closing.callback(self.store.close)
@@ -481,5 +484,5 @@ class Task:
             self.epochs.cancel_snapshots()
             for under_way in filter(None, (self._commit_task, self._flushing)):
                 await asyncio.gather(under_way, return_exceptions=True)
-            if commit and was is TaskState.RUNNING and self.invoker.failure is None:
+            if commit and previous is TaskState.RUNNING and self.invoker.failure is None:
                 await self.commit()

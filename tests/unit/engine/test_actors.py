@@ -178,7 +178,7 @@ def test_a_rejection_undoes_the_handler_and_reaches_the_asker_whatever_the_polic
             assert harness.ask("account", "ann", Balance()) == 10
 
 
-@pytest.mark.parametrize("address", [b"junk", b"a|b|c", b"-1|asker|1", b"\xff|asker|1"])
+@pytest.mark.parametrize("address", [b"junk", b"a|b|c", b"-1|caller|1", b"\xff|caller|1"])
 def test_a_message_whose_address_is_none_is_handled_and_nobody_gets_the_reply(address: bytes) -> None:
     headers = [("tidegate-message", b"Deposit"), ("tidegate-reply-to", address)]
     with AppHarness(bank()) as harness:

@@ -275,7 +275,7 @@ def reopen(bench: Bench, *, commit: bool) -> None:
 def forget_early(bench: Bench) -> None:
     """Let values leave memory as soon as they may."""
     for task in bench.engine.tasks.values():
-        task._space._limit = 2
+        task._backend._limit = 2
 
 
 def perform(bench: Bench, step: tuple[Any, ...]) -> None:

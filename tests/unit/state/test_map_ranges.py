@@ -130,7 +130,7 @@ def test_it_does_what_a_sorted_dict_does(key_type: Any, store: str) -> None:
                         bench.crash()
                     elif step == "rotate":
                         for task in bench.engine.tasks.values():
-                            for cells in task._space.all:
+                            for cells in task._backend.all:
                                 cells.rotate()
                     else:
                         event, fails = step

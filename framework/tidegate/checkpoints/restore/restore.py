@@ -34,7 +34,7 @@ from tidegate.checkpoints.storage.savepoint_state import fetch_stores
 from tidegate.engine.commit.recovery import last_marker
 from tidegate.engine.formats.commit_marker import encode_marker
 from tidegate.engine.keyed_state.schema_migration import recorded_schemas
-from tidegate.engine.keyed_state.schema_plan import evolution_of, prefixes_of
+from tidegate.engine.keyed_state.schema_plan import plan_schemas, prefixes_of
 from tidegate.engine.topology.plan import Plan
 from tidegate.engine.topology.run import Run, current_run, fence, run_record
 from tidegate.errors import DroppedStateError, UsageError
@@ -144,7 +144,7 @@ class Restore:
         def holds(state: str) -> bool:
             return self._holds(task, prefixes_of(state, recorded[state].kind))
 
-        evolution_of(service, recorded, holds, allow_dropped=self._options.allow_dropped)
+        plan_schemas(service, recorded, holds, allow_dropped=self._options.allow_dropped)
         return [state for state in recorded if state not in service.states]
 
     def _holds(self, task: TaskSnapshot, prefixes: Iterable[bytes] | None) -> bool:

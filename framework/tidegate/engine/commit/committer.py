@@ -52,7 +52,7 @@ class Committer:
     def __init__(
         self,
         plan: TaskPlan,
-        space: StateBackend,
+        backend: StateBackend,
         queues: Mapping[int, TimerQueue],
         store: SnapshotStore,
         writer: Writer,
@@ -61,7 +61,7 @@ class Committer:
         commits: CommitListeners | None = None,
         turns: LoopScheduler | None = None,
     ) -> None:
-        self._plan, self._space, self._queues, self._store = plan, space, queues, store
+        self._plan, self._backend, self._queues, self._store = plan, backend, queues, store
         self._writer, self._emitted, self._metrics = writer, emitted, metrics
         self._listeners, self._turns = commits or CommitListeners(), turns or LoopScheduler()
         self.sent: dict[TopicPartition, int] = {}
@@ -77,8 +77,8 @@ class Committer:
         """Step 1."""
         changes, self.extra_changes = Changes(self.extra_changes), []
         local: list[Change] = []
-        self._space.timers.freeze_queue(local)
-        for cells in self._space.all:
+        self._backend.timers.freeze_queue(local)
+        for cells in self._backend.all:
             cells.freeze(changes)
         for queue in self._queues.values():
             queue.freeze()
@@ -134,7 +134,7 @@ class Committer:
         at = StorePosition(frozen.marker.lineage, position, frozen.now)
         frozen.changes.extend((*frozen.local, marker))
         self._store.apply(frozen.changes, at)
-        self._space.applied()
+        self._backend.applied()
         for queue in self._queues.values():
             queue.applied()
         self._listeners.notify(self._plan.id, frozen.changes)

@@ -36,7 +36,7 @@ __all__ = (
     "ACTOR_HEADERS",
     "REMEMBERED",
     "ActorMessage",
-    "Remembered",
+    "RememberedReply",
     "ReplyAddress",
     "ReplyOutcome",
     "actor_headers",
@@ -44,7 +44,7 @@ __all__ = (
     "failure",
     "read_actor_message",
     "read_reply",
-    "remembering",
+    "remembered_replies",
     "reply_headers",
     "reply_id",
 )
@@ -58,9 +58,9 @@ OUTCOME_HEADER: Final = "tidegate-outcome"
 
 REMEMBERED: Final = "idempotency.keys"
 """The state with the idempotency keys. No handler can declare a state of this name."""
-LONGEST_KEY: Final = 256
+MAX_KEY_LENGTH: Final = 256
 """Limit of an idempotency key, in characters."""
-LONGEST_REASON: Final = 4000
+MAX_REASON_LENGTH: Final = 4000
 """Limit of an error's text in a reply, in characters."""
 
 
@@ -76,13 +76,13 @@ class ReplyAddress(NamedTuple):
     """The partition and the id for a reply."""
 
     partition: int
-    asker: str
+    caller: str
     number: int
 
     @property
     def id(self) -> bytes:
         """Identifies the reply."""
-        return f"{self.asker}|{self.number}".encode()
+        return f"{self.caller}|{self.number}".encode()
 
 
 class ActorMessage(NamedTuple):
@@ -99,7 +99,7 @@ class ActorMessage(NamedTuple):
     """None: the sender expects no reply."""
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class RememberedReply(msgspec.Struct, frozen=True):
     """The outcome of a message with an idempotency key."""
 
     digest: str
@@ -107,11 +107,11 @@ class Remembered(msgspec.Struct, frozen=True):
     """As JSON."""
 
 
-def remembering(ms: int) -> StateDeclaration:
+def remembered_replies(ms: int) -> StateDeclaration:
     return StateDeclaration(
         name=REMEMBERED,
         kind="map",
-        codec=codec_for(Remembered),
+        codec=codec_for(RememberedReply),
         key_type=str,
         ttl=TTL(milliseconds=ms),
         queryable=False,  # replies are for their callers only
@@ -124,13 +124,13 @@ def remembering(ms: int) -> StateDeclaration:
 def actor_headers(name: str, idempotency_key: str | None, address: ReplyAddress | None) -> Headers:
     headers = [(MESSAGE_HEADER, name.encode())]
     if idempotency_key is not None:
-        if not 0 < len(idempotency_key) <= LONGEST_KEY:
+        if not 0 < len(idempotency_key) <= MAX_KEY_LENGTH:
             raise EncodeError(
-                f"an idempotency key has 1 to {LONGEST_KEY} characters, not {len(idempotency_key)}: a UUID will do"
+                f"an idempotency key has 1 to {MAX_KEY_LENGTH} characters, not {len(idempotency_key)}: a UUID will do"
             )
         headers.append((IDEMPOTENCY_HEADER, idempotency_key.encode()))
     if address is not None:
-        headers.append((REPLY_TO_HEADER, f"{address.partition}|{address.asker}|{address.number}".encode()))
+        headers.append((REPLY_TO_HEADER, f"{address.partition}|{address.caller}|{address.number}".encode()))
     return headers
 
 
@@ -168,8 +168,8 @@ def address_of(record: LogRecord) -> ReplyAddress | None:
 
 def _address_in(header: bytes) -> ReplyAddress | None:
     try:
-        partition, asker, number = header.decode().split("|")
-        address = ReplyAddress(int(partition), asker, int(number))
+        partition, caller, number = header.decode().split("|")
+        address = ReplyAddress(int(partition), caller, int(number))
     except ValueError:
         return None
     return address if address.partition >= 0 else None
@@ -188,7 +188,7 @@ def reply_id(record: LogRecord) -> bytes | None:
 
 def failure(error: BaseException) -> bytes:
     """The body of a reply for an error."""
-    return msgspec.json.encode({"error": type(error).__name__, "reason": str(error)[:LONGEST_REASON]})
+    return msgspec.json.encode({"error": type(error).__name__, "reason": str(error)[:MAX_REASON_LENGTH]})
 
 
 def read_reply(

@@ -1,4 +1,4 @@
-"""The state of a task: cells for every state that its service declares, and state objects over them."""
+"""The state backend of a task: cells for each declared state, and the state handles of handlers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SINGLE = {"value": ValueHandle, "reducing": ReducingHandle, "aggregating": Aggr
 
 
 class StateBackend:
-    """All cells of a task, and state objects over them."""
+    """The cells of all states and timers of a task."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class StateBackend:
 
     @property
     def only_plain(self) -> ValueCells | None:
-        """The cells of the only state, if it has one entry per key that neither expires nor changes in place."""
+        """The cells of the only state, if it has one entry per key, of an immutable type and without expiry."""
         only = next(iter(self.cells.values())) if len(self.cells) == 1 else None
         return only if isinstance(only, ValueCells) and only.plain and self.declarations[0].kind in _SINGLE else None
 
     def applied(self) -> None:
-        """The store has all that was frozen."""
+        """The store has the frozen changes."""
         for cells in self.all:
             cells.free_evicted()
         if sum([cells.loaded for cells in self.all]) > self._limit:
@@ -92,10 +92,10 @@ class StateBackend:
     def _place(self, prefix: bytes) -> StoreKeys:
         return StoreKeys(prefix, self._topic, self._partitions, self._number)
 
-    def objects(self, journal: Journal) -> dict[str, StateHandle]:
-        return {declaration.name: self._object(declaration, journal) for declaration in self.declarations}
+    def handles(self, journal: Journal) -> dict[str, StateHandle]:
+        return {declaration.name: self._handle(declaration, journal) for declaration in self.declarations}
 
-    def _object(self, declaration: StateDeclaration, journal: Journal) -> StateHandle:
+    def _handle(self, declaration: StateDeclaration, journal: Journal) -> StateHandle:
         cells = self.cells[declaration.name]
         if declaration.kind in _SINGLE:
             return _SINGLE[declaration.kind](declaration, cells, journal)

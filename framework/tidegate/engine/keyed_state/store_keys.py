@@ -1,7 +1,7 @@
-"""From a key to where its values of one kind begin in the store.
+"""From a key to the prefix of its store keys, for each state of a task.
 
-Only for keys that belong in the task. Senders to an outside topic choose the partition, and a wrong choice would
-give a key two states. Checked here, once per load, it costs next to nothing.
+A key of another task is refused: external producers choose the partition of their records, and with a wrong partition a
+key would have state in two tasks. The check runs once per load of a value, which costs almost nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ("SingleStoreKey", "StoreKeys")
 
 
 class StoreKeys:
-    """For the values whose keys in the store begin with `prefix`, in one task."""
+    """The store keys with `prefix`, in one task."""
 
     def __init__(self, prefix: bytes, topic: str, partitions: int, number: int) -> None:
         """`partitions`: those of the topic, if outside senders choose among them; else 0."""
@@ -32,23 +32,23 @@ class StoreKeys:
         return self._groups[hashed % KEY_GROUPS] + key.replace(b"\x00", ESCAPED) + KEY_END
 
     def many(self, keys: Sequence[bytes]) -> list[bytes]:
-        """What a call for each would return: MisplacedKeyError if any does not belong here."""
+        """The same for several keys. MisplacedKeyError: a key belongs to another task."""
         partitions, groups = self._partitions, self._groups
         hashes = [murmurhash2(key, SEED) & 0x7FFFFFFF for key in keys]
-        astray = partitions and {hashed % partitions for hashed in hashes} != {self._number}
-        if astray or b"\x00" in b"".join(keys):  # the slow way says which, or escapes it
+        misplaced = partitions and {hashed % partitions for hashed in hashes} != {self._number}
+        if misplaced or b"\x00" in b"".join(keys):  # a call per key raises the error, or escapes the key
             return [self(key) for key in keys]
         return [groups[hashed % KEY_GROUPS] + key + KEY_END for key, hashed in zip(keys, hashes, strict=True)]
 
 
 class SingleStoreKey:
-    """For what belongs to a task, not to a key."""
+    """One store key, independent of the key: for operator state."""
 
-    def __init__(self, place: bytes) -> None:
-        self._place = place
+    def __init__(self, store_key: bytes) -> None:
+        self._store_key = store_key
 
     def __call__(self, key: bytes) -> bytes:
-        return self._place
+        return self._store_key
 
     def many(self, keys: Sequence[bytes]) -> list[bytes]:
-        return [self._place] * len(keys)
+        return [self._store_key] * len(keys)

@@ -1,11 +1,11 @@
-"""Timers: per key and name, kept as state, found by time.
+"""Timers: stored as state by key and name, and found by time.
 
-The *index* (key, name → domain, time) is the truth: it is state like any other, in cells, changelog and checkpoints.
-The *queue* (time, key, name) finds what is due; it lives in the local store only, derived from the index, so that
-pending timers cost neither memory nor start-up time. A queue entry that the index does not confirm is stale and means
-nothing.
+The *index* (key, name → domain, time) is authoritative. It is ordinary state: in cells, changelog and checkpoints. The
+*queue* (time, key, name) finds due timers. It is derived from the index and exists only in the local store, so that
+pending timers need neither memory nor time at start-up. A queue entry that does not match the index is stale, and is
+ignored.
 
-Timers that no store has yet are in two heaps, like the overlays: `active` since the last freeze, `committing` since.
+Timers that are not in the store yet are in two heaps: `committing` has those of the last freeze, `active` newer ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DOMAINS: Final[dict[TimeDomain, int]] = {"event": EVENT, "processing": PROCESSIN
 _NAMES: Final[dict[int, TimeDomain]] = {EVENT: "event", PROCESSING: "processing"}
 
 Due = tuple[int, bytes, str]
-"""A time, a key and a timer's name: what a queue holds, in this order."""
+"""An entry of a queue: time, key, and name of the timer."""
 
 _codec: Final[Codec[tuple[int, int]]] = Codec(
     type=tuple[int, int],
@@ -54,7 +54,7 @@ _codec: Final[Codec[tuple[int, int]]] = Codec(
 
 
 def queue_changes(index_key: bytes, before: bytes | None, after: bytes | None) -> Iterator[Change]:
-    """What becomes of the queue when an index entry changes."""
+    """The changes of the queue that follow from a change of the index."""
     entry = parse_timer(index_key)
     if before is not None:
         yield queue_key(*unpack_due(before), entry.key, entry.name), None
@@ -69,8 +69,8 @@ class TimerCells(MapCells):
         super().__init__(store, _codec, base)
 
     def freeze_queue(self, local: list[Change]) -> None:
-        """The changes of the queue that go with those of the index. Call before `freeze`: the store then still holds
-        what the index said at the last commit."""
+        """Adds the changes of the queue that follow from those of the index. Called before `freeze`, while the store
+        still has the index of the last commit."""
         for entry in self.dirty:
             name = entry.sub.decode()
             stored = self.store.get(entry.store_key)
@@ -83,7 +83,7 @@ class TimerCells(MapCells):
 
 
 class TimerQueue:
-    """What is due in one domain: the store's queue and the two heaps, in the order of time."""
+    """The timers of one domain in the order of their time: the store's queue, merged with the two heaps."""
 
     def __init__(self, store: Store, domain: int) -> None:
         self._store, self._domain = store, domain
@@ -92,7 +92,7 @@ class TimerQueue:
         self._scan: Iterator[Due] | None = None
         self._head: Due | None = None
         self._stored_from = MIN_TIME
-        """The store holds no timer before this time."""
+        """The store has no timer before this time."""
         self._rescan()
 
     @property
@@ -104,29 +104,29 @@ class TimerQueue:
     def push(self, due: Due) -> None:
         heappush(self._active, due)
 
-    def pop(self, upto: int) -> Due | None:
-        """The earliest entry that is due at `upto`. It may be stale, or come twice: ask the index."""
+    def pop(self, now: int) -> Due | None:
+        """The earliest entry that is due at `now`. It may be stale, or returned twice: check the index."""
         heap = min((heap for heap in (self._active, self._committing) if heap), key=itemgetter(0), default=None)
-        if self._stored_from <= upto and self._scan is None:
+        if self._stored_from <= now and self._scan is None:
             self._rescan()
         head = self._head
-        if head is not None and head[0] <= upto and (heap is None or head <= heap[0]):
+        if head is not None and head[0] <= now and (heap is None or head <= heap[0]):
             self._step()
             return head
-        return heappop(heap) if heap is not None and heap[0][0] <= upto else None
+        return heappop(heap) if heap is not None and heap[0][0] <= now else None
 
     def freeze(self) -> None:
         self._committing, self._active = self._active, []
 
     def applied(self) -> None:
-        """The store has what was committing: the scan must see it."""
+        """The store has the `committing` timers: the scan must start again to find them."""
         if self._committing:
             self._stored_from = min(self._stored_from, self._committing[0][0])
             self._committing = []
         self._scan = self._head = None
 
     def _rescan(self) -> None:
-        # From the first time that may be there: the tombstones of timers that have fired lie before it.
+        # Starts at the first possible time, to skip the tombstones of timers that have fired.
         start = queue_key(self._domain, self._stored_from, b"", "")[:10]
         end = queue_range(self._domain, MAX_TIME)[1]
         self._scan = ((due.time, due.key, due.name) for due in map(parse_queue, self._keys(start, end)))
@@ -141,7 +141,7 @@ class TimerQueue:
 
 
 class TimersHandle(Timers):
-    """The timers of the key that is being handled."""
+    """The `ctx.timers` of a handler: the timers of its key."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class TimersHandle(Timers):
         self._service, self._handles, self._journal, self._clock = service, handles, journal, clock
         self._cells: Any = cells
         self.set: list[Entry] = []
-        """What the handler has set; always the same list. The engine queues it when the handler finishes."""
+        """The timers that the handler has set. Always the same list; the engine queues them when the handler ends."""
 
     def move_to(self, move: Move) -> None:
         self._cells = move(self._cells)
@@ -168,12 +168,12 @@ class TimersHandle(Timers):
             raise UnknownTimerError(self._service, name)
         if self._timeless and time == "event":
             raise UsageError(
-                f"service {self._service!r} has no event time: it reads no topic, and messages carry none. Set the "
-                f"timer {name!r} by the clock: time='processing'."
+                f"service {self._service!r} has no event time: it reads no topic, and messages have none. Set the "
+                f"timer {name!r} in processing time: time='processing'."
             )
         domain = DOMAINS.get(time)
         if domain is None:
-            raise UsageError(f"the timer {name!r} goes by event time or by the clock: time='event' or 'processing'")
+            raise UsageError(f"timer {name!r}: time must be 'event' or 'processing', not {time!r}")
         now = self._journal.timestamp if domain == EVENT else self._clock.now()
         instant = to_instant(when, now=now)
         entry = self._entry(name)

@@ -1,8 +1,8 @@
-"""Removes state whose time to live is over, a little at a time.
+"""Removes expired state from the store, in small steps.
 
-Expired values are never returned anyway. This takes them off the disk: it walks through the stored entries of each
-state that has a TTL, a step about once a second, round and round, and marks the expired ones for removal with the next
-commit.
+Reads never return expired values. The sweep frees their space: about once a second, it checks the next stored entries
+of each state with a TTL, and marks the expired ones for removal by the next commit. After the last entry it starts
+again with the first.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from tidegate.time.combined_watermark import CombinedWatermark
 __all__ = ("TtlSweep",)
 
 _PAUSE = 1.0
-"""Seconds between two steps: a worker that has nothing else to do should need next to no CPU."""
+"""Seconds between two steps, so that an idle worker uses almost no CPU."""
 _STEP = 2000
-"""How many entries of each state a step looks at: about a millisecond."""
+"""Entries of each state that a step checks, in about a millisecond."""
 
 
 class TtlSweep:
     def __init__(
-        self, definition: ServiceDefinition, space: StateBackend, time: CombinedWatermark, busy: Callable[[bytes], bool]
+        self,
+        definition: ServiceDefinition,
+        backend: StateBackend,
+        time: CombinedWatermark,
+        busy: Callable[[bytes], bool],
     ) -> None:
-        """`busy` keys are left alone: a handler is working on them."""
+        """`busy`: whether a key has a running handler, in which case the sweep skips it."""
         self._time, self._busy = time, busy
         self._states: list[tuple[Cells, tuple[bytes, bytes], TTL]] = [
-            (space.cells[name], prefix_range(keyed_prefix(name)), declaration.ttl)
+            (backend.cells[name], prefix_range(keyed_prefix(name)), declaration.ttl)
             for name, declaration in definition.states.items()
             if declaration.ttl is not None
         ]
@@ -39,14 +43,14 @@ class TtlSweep:
 
     @property
     def under_way(self) -> bool:
-        """A walk has begun and is not at its end."""
+        """A sweep has begun and has not reached the last entry."""
         return any(cells.sweeping for cells, _, _ in self._states)
 
     def due(self, monotonic: float) -> bool:
         return bool(self._states) and monotonic - self._last >= _PAUSE
 
     def step(self, now: int, monotonic: float) -> int:
-        """Returns how many entries are to be removed."""
+        """Returns the number of entries marked for removal."""
         self._last = monotonic
         removed = 0
         for cells, span, ttl in self._states:

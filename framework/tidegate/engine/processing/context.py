@@ -97,7 +97,7 @@ class TaskContext(Context):
         self,
         definition: ServiceDefinition,
         info: TaskInfo,
-        space: StateBackend,
+        backend: StateBackend,
         outputs: dict[str, Output],
         emitted: Emissions,
         stamp: Stamp,
@@ -111,21 +111,21 @@ class TaskContext(Context):
         self.stamp, self.mail = stamp, mail
         self._shared_emitted = emitted
         self.emitted = emitted
-        self.journal = Journal(clock.now, lambda: time.age, check_encoding=space.check_encoding)
-        self._objects = space.objects(self.journal)
+        self.journal = Journal(clock.now, lambda: time.age, check_encoding=backend.check_encoding)
+        self._objects = backend.handles(self.journal)
         self._live: list[StateHandle] = list(self._objects.values())
         self.leaf_handles: list[StateHandle] = [handle for live in self._live for handle in live.leaf_handles]
         """What must forget, before each record, what it has seen."""
-        only, cells = next(iter(self._live), None), space.only_plain
+        only, cells = next(iter(self._live), None), backend.only_plain
         self.only_state = (only, cells) if isinstance(only, Single) and cells is not None else (None, None)
         """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
-        self.mutable = space.check_encoding or any(cells.mutable for cells in space.all)
+        self.mutable = backend.check_encoding or any(cells.mutable for cells in backend.all)
         """Whether anything must be encoded when a handler ends."""
         self._key_check = next((live for live in self._live if isinstance(live, Single)), None)
         """A state that, once it has been looked at, shows that the key belongs in this task: see `StateBackend`."""
         timeless = all(topic.mailbox for topic in definition.topics)
         self._timers = TimersHandle(
-            info.service, definition.handles_timer, space.timers, self.journal, clock, timeless=timeless
+            info.service, definition.handles_timer, backend.timers, self.journal, clock, timeless=timeless
         )
         self.timers_set: list[Entry] = self._timers.set
         """What the running handler has set; always the same list."""

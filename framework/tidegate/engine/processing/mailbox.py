@@ -6,9 +6,9 @@ A message is handled in these steps, all of them within its commit:
    another message, the reply is an error.
 2. Its handler runs.
 3. The idempotency key is stored, with the reply.
-4. The reply is sent to the asker, in the same transaction as state and outputs.
+4. The reply is sent to the caller, in the same transaction as state and outputs.
 
-A handler that fails has no effects. If the error policy skips its message, the asker receives the error.
+A handler that fails has no effects. If the error policy skips its message, the caller receives the error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.codecs import encode_error, type_name
 from tidegate.engine.formats.actor_message import (
     REMEMBERED,
     ActorMessage,
-    Remembered,
+    RememberedReply,
     ReplyAddress,
     ReplyOutcome,
     actor_headers,
@@ -64,7 +64,7 @@ class Mailbox:
         self._replies = replies
         self._outputs: dict[str, Output] = {}
         self.awaited = False
-        """Whether there is a reply for an asker that is not committed yet."""
+        """Whether there is a reply for an caller that is not committed yet."""
 
     # -- sent messages -----------------------------------------------------------------------------------------------
     def outgoing_record(
@@ -96,14 +96,14 @@ class Mailbox:
         return read_actor_message(self._definition.name, self._definition.messages, record)
 
     def pass_on(self, record: LogRecord) -> None:
-        """A shuffle sends it on by its key. An asker waits for that commit, too."""
+        """A shuffle sends it on by its key. An caller waits for that commit, too."""
         self.awaited = self.awaited or address_of(record) is not None
 
     def accept(self, context: TaskContext, message: ActorMessage) -> BoundHandler | None:
         """Step 1. The handler of a message, which is about to run; None: the message was handled before, and its reply
         is given again."""
         key = message.idempotency_key
-        remembered: MapState[str, Remembered] = context.state(REMEMBERED)
+        remembered: MapState[str, RememberedReply] = context.state(REMEMBERED)
         if key is not None and (known := remembered.get(key)) is not None:
             same = known.digest == message.digest
             outcome = ReplyOutcome.REPLIED if same else ReplyOutcome.REUSED
@@ -120,12 +120,12 @@ class Mailbox:
         if reply == _NOTHING:
             self._refuse_silence(message)
         if message.idempotency_key is not None:
-            remembered: MapState[str, Remembered] = context.state(REMEMBERED)
-            remembered[message.idempotency_key] = Remembered(digest=message.digest, reply=reply.decode())
+            remembered: MapState[str, RememberedReply] = context.state(REMEMBERED)
+            remembered[message.idempotency_key] = RememberedReply(digest=message.digest, reply=reply.decode())
         self._answer(context, message.address, ReplyOutcome.REPLIED, reply)
 
     def _refuse_silence(self, message: ActorMessage) -> None:
-        """The asker of a Request expects a value of its type."""
+        """The caller of a Request expects a value of its type."""
         if isinstance(message.message, Request) and not takes_none(message.reply.type):
             expected = type_name(message.reply.type)
             raise UsageError(
@@ -138,7 +138,7 @@ class Mailbox:
         if message is None:
             raise UsageError(
                 f"a handler of {self._definition.name!r} replies, but handles no message: events and timers have no "
-                f"asker. Emit the value, or send it to an actor with ctx.tell."
+                f"caller. Emit the value, or send it to an actor with ctx.tell."
             )
         if value is None:
             return _NOTHING
@@ -146,7 +146,7 @@ class Mailbox:
         return raw
 
     def give_up(self, context: TaskContext, work: WorkItem, error: BaseException) -> None:
-        """Reply to the asker that the message has failed."""
+        """Reply to the caller that the message has failed."""
         if work.record is None or work.input is None or not work.input.topic.mailbox:
             return
         address = address_of(work.record)
@@ -158,7 +158,7 @@ class Mailbox:
         if address is None or self._replies is None or address.partition >= self._replies.partitions:
             return
         headers = (*reply_headers(address, outcome), *self._stamp.headers)
-        record = (address.asker.encode(), raw, context.now, headers)
+        record = (address.caller.encode(), raw, context.now, headers)
         check_size(self._replies.name, record, self._limit)
         context.put(TopicPartition(self._replies.name, address.partition), record)
         self.awaited = True

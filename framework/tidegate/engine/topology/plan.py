@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from tidegate.codecs import codec_for
-from tidegate.engine.formats.actor_message import REMEMBERED, remembering
+from tidegate.engine.formats.actor_message import REMEMBERED, remembered_replies
 from tidegate.engine.topology.run import FIRST, Run
 from tidegate.engine.topology.shuffle import ShufflePlan, changelog_topic
 from tidegate.errors import DefinitionError
@@ -98,7 +98,7 @@ def with_mailbox(app: str, service: ServiceDefinition) -> ServiceDefinition:
     return replace(
         service,
         inputs=(*service.inputs, InputSpec(topic=mailbox, handler=MESSAGES)),
-        states={**service.states, REMEMBERED: remembering(service.actor.remember_ms)},
+        states={**service.states, REMEMBERED: remembered_replies(service.actor.remember_ms)},
     )
 
 

@@ -274,7 +274,7 @@ def test_a_migration_that_fails_names_the_key_and_is_repeated_after_it_was_mende
 
 
 def test_a_crash_between_portions_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.engine.keyed_state.schema_migration._PORTION", 2)
+    monkeypatch.setattr("tidegate.engine.keyed_state.schema_migration._BATCH", 2)
     app, events, service = make(ValueState[V1 | None], put, partitions=1)
     calls: list[int] = []
     with AppHarness(app) as harness:
@@ -291,7 +291,7 @@ def test_a_crash_between_portions_goes_on_where_it_was(monkeypatch: pytest.Monke
             with pytest.raises(InjectedFault):
                 harness.upgrade(new)
             disarm()
-        with pytest.raises(SchemaError, match="was begun and not finished"):
+        with pytest.raises(SchemaError, match="to version 2 is not finished"):
             harness.upgrade(app)
         harness.upgrade(new)
         assert [harness.state(service, "kept", key) for key in range(5)] == [15, 16, 17, 18, 19]
@@ -328,7 +328,7 @@ def test_it_is_dropped_when_that_is_allowed(caplog: pytest.LogCaptureFixture) ->
         harness._settings = dataclasses.replace(harness._settings, allow_dropped="on")
         harness.upgrade(make(ValueState[V1 | None], state="other")[0])
         harness._settings = dataclasses.replace(harness._settings, allow_dropped="off")
-        assert "dropped what state 'kept' held" in caplog.text
+        assert "dropped the values of state 'kept'" in caplog.text
         harness.upgrade(app)
         assert harness.state(service, "kept", 3) is None
 
