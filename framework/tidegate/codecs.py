@@ -29,9 +29,9 @@ __all__ = (
     "codec_for",
     "decode_error",
     "encode_error",
-    "may_be",
-    "may_have",
+    "may_have_field",
     "type_name",
+    "types_overlap",
 )
 
 T = TypeVar("T")
@@ -310,7 +310,7 @@ def _classes(type_: Any) -> list[type] | None:
     return [float, int] if cls is float else [cls]
 
 
-def may_be(type_: Any, annotation: Any) -> bool:
+def types_overlap(type_: Any, annotation: Any) -> bool:
     """Whether a value of this type can match the annotation; true if that cannot be decided."""
     given, wanted = _classes(type_), _classes(annotation)
     if given is None or wanted is None or any(getattr(cls, "_is_protocol", False) for cls in wanted):
@@ -328,13 +328,13 @@ def allows_none(type_: Any) -> bool:
     return (origin is Union or origin is UnionType) and any(map(allows_none, arguments))
 
 
-def may_have(type_: Any, field: str) -> bool:
+def may_have_field(type_: Any, field: str) -> bool:
     """Whether a value of this type can have such a field; true if that cannot be decided."""
     classes = _classes(type_)
-    return classes is None or any(_may_have(cls, field) for cls in classes)
+    return classes is None or any(_may_have_field(cls, field) for cls in classes)
 
 
-def _may_have(cls: type, field: str) -> bool:
+def _may_have_field(cls: type, field: str) -> bool:
     if cls is dict or hasattr(cls, field) or hasattr(cls, "__attrs_attrs__") or _is_dynamic(cls):
         return True
     return any(field in getattr(base, "__annotations__", ()) for base in cls.__mro__)

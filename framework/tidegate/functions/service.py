@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, overload
 
-from tidegate.codecs import may_be, type_name
+from tidegate.codecs import type_name, types_overlap
 from tidegate.errors import DefinitionError, UsageError
 from tidegate.functions.declaration.decorators import MessageDecorator, TimerDecorator
 from tidegate.functions.declaration.handler_spec import Handler
@@ -127,7 +127,7 @@ class Service(ServiceReference[K], Generic[K]):
                     f"{type_name(signature.event_type)}"
                 )
             definition = message_definition(self.name, message_type, name, reply, signature.handler)
-            if not may_be(definition.reply.type, signature.reply_type):
+            if not types_overlap(definition.reply.type, signature.reply_type):
                 raise DefinitionError(
                     f"{signature.label} takes a Context[..., {type_name(signature.reply_type)}], but replies to "
                     f"{type_name(message_type)} are of {type_name(definition.reply.type)}"

@@ -143,15 +143,15 @@ class ValueHandle(Single, ValueState[T], Generic[T]):
 
 
 class InlineValue(ValueState[Any]):
-    """A plain value that handlers get as a mere attribute (it is *lent*), which takes a fifth of the time. The
-    dispatcher sets it before each record and reads it afterwards: an assigned value is checked then, and a failed
-    handler needs no rollback."""
+    """The handle of a plain value during direct calls: the value is inline, a mere attribute, which takes a fifth of
+    the time. The dispatcher sets it before each record and reads it afterwards: an assigned value is checked then, and
+    a failed handler needs no rollback."""
 
     __slots__ = ("live", "value")
 
     live: ValueHandle[Any]
     value: Any
-    """ABSENT: no value is lent, and the handler uses the live handle."""
+    """ABSENT: no value is inline, and the handler uses the live handle."""
 
     def __init__(self, live: ValueHandle[Any]) -> None:
         self.live, self.value = live, ABSENT
@@ -180,16 +180,16 @@ class InlineValue(ValueState[Any]):
 
     @property
     def exists(self) -> bool:
-        return self.value is not None  # only what exists is lent
+        return self.value is not None  # absent values are not inlined
 
     def clear(self) -> None:
-        """From here on no value is lent."""
+        """From here on the handler uses the live handle."""
         self.__class__ = DelegatingValue
         self.live.clear()
 
 
 class DelegatingValue(InlineValue):
-    """Transfers a lent value when its handler suspends or ends."""
+    """Delegates to the live handle, after the handler has suspended or ended."""
 
     __slots__ = ()
 

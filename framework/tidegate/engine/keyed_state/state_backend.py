@@ -45,8 +45,8 @@ class StateBackend:
         largest: int,
         check_encoding: bool = False,
     ) -> None:
-        """`limit`: how many values may come into memory before those not used since are let go. `largest`: how many
-        bytes of a value the log takes. `check_encoding`: values are to be encoded when they were changed, too."""
+        """`limit`: the number of loaded values after which unused ones are evicted. `largest`: the limit of a value in
+        bytes, from the log. `check_encoding`: see `Journal`."""
         self.check_encoding = check_encoding
         self.declarations = list(definition.states.values())
         self._store, self._limit, self._largest = store, limit, largest

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidegate.codecs import codec_for, may_be, type_name
+from tidegate.codecs import codec_for, type_name, types_overlap
 from tidegate.errors import DefinitionError
 from tidegate.functions.declaration.handler_spec import Handler, HandlerSpec
 from tidegate.functions.declaration.signature import check_key_type, check_method, read_class_states, read_signature
@@ -113,7 +113,7 @@ def _typed(service: str, topic: TopicDefinition, event_type: Any) -> TopicDefini
     with it, since otherwise the handler would get values of another type."""
     if event_type is Any or isinstance(event_type, typing.TypeVar):
         return topic
-    if not may_be(topic.codec.type, event_type):
+    if not types_overlap(topic.codec.type, event_type):
         raise DefinitionError(
             f"service {service!r} takes events of {type_name(event_type)}, but topic {topic.name!r} holds "
             f"{type_name(topic.codec.type)}. Change the annotation, or the topic's value_type=."

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.codecs import may_be, type_name
+from tidegate.codecs import type_name, types_overlap
 from tidegate.errors import DefinitionError
 from tidegate.functions.context import Context, Timer
 from tidegate.functions.declaration.handler_call import ReorderedHandler, wraps_async
@@ -92,7 +92,7 @@ def _is_context(annotation: Any) -> bool:
 
 def check_key_type(label: str, annotated: Any, key_type: Any) -> None:
     """DefinitionError: the K of a handler's `Context[K]` is not the service's key type."""
-    if not may_be(key_type, annotated):
+    if not types_overlap(key_type, annotated):
         raise DefinitionError(
             f"{label} takes a Context[{type_name(annotated)}], but its service's keys are of {type_name(key_type)}: "
             f"write Context[{type_name(key_type)}], or declare the service with key_type={type_name(annotated)}"

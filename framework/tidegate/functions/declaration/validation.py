@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
-from tidegate.codecs import may_have, type_name
+from tidegate.codecs import may_have_field, type_name
 from tidegate.errors import DefinitionError
 from tidegate.time.clock import Duration, to_duration
 from tidegate.time.sources import TimeSource
@@ -67,7 +67,7 @@ def check_limits(topic: str, partitions: int | None, retention: Duration | None,
 
 def check_field(what: str, field: Any, type_: Any) -> None:
     """With a misspelt field, every record would fail."""
-    if isinstance(field, str) and not may_have(type_, field):
+    if isinstance(field, str) and not may_have_field(type_, field):
         raise DefinitionError(f"{what} {field!r}, and {type_name(type_)} has no such field")
 
 
