@@ -76,7 +76,7 @@ NOTHING: list[list[bytes | None]] = [[], [], [], []]
 # -- appending ---------------------------------------------------------------------------------------------------------
 
 
-async def test_records_come_back_as_they_were_appended(log: Log) -> None:
+async def test_records_are_read_as_they_were_appended(log: Log) -> None:
     writer = await log.writer()
     await writer.append(
         {
@@ -100,7 +100,7 @@ async def test_records_come_back_as_they_were_appended(log: Log) -> None:
     assert [r.offset for r in records] == [0, 1, 2, 3]
 
 
-async def test_what_was_appended_counts_as_written_at_once_and_can_be_read_soon(log: Log) -> None:
+async def test_an_append_counts_as_written_at_once_and_is_readable_soon(log: Log) -> None:
     writer = await log.writer(W)
     for _ in range(20):
         end = (await writer.append({A0: new(b"1", b"2")}))[A0]
@@ -135,7 +135,7 @@ async def test_a_transaction_burns_an_offset_in_each_partition_that_it_touches(l
     assert [record.offset for record in await read_all(log, A0)] == [0, 1, 3]
 
 
-async def test_a_reader_that_has_read_everything_stands_at_the_end(log: Log) -> None:
+async def test_a_reader_of_all_records_is_at_the_end_offset(log: Log) -> None:
     writer = await log.writer(W)
     reader = log.reader()
     reader.assign({A0: 0})
@@ -149,7 +149,7 @@ async def test_a_reader_that_has_read_everything_stands_at_the_end(log: Log) -> 
         assert reader.position(A0) == position + 1
 
 
-async def test_a_transaction_can_speak_of_its_own_offsets(log: Log) -> None:
+async def test_a_transaction_can_contain_its_own_offsets(log: Log) -> None:
     writer = await log.writer(W)
     seen = []
 
@@ -179,21 +179,21 @@ async def test_both_parts_of_a_transaction_must_be_disjoint(log: Log) -> None:
     assert await contents(log) == NOTHING
 
 
-async def test_an_append_of_nothing_is_no_transaction(log: Log) -> None:
+async def test_an_empty_append_is_not_a_transaction(log: Log) -> None:
     writer = await log.writer(W)
     assert await writer.append({}) == {}
     assert await writer.append({A0: []}) == {A0: 0}
     assert await ends(log) == [0, 0, 0, 0]
 
 
-async def test_many_records_in_one_transaction_come_back_in_order(log: Log) -> None:
+async def test_many_records_of_one_transaction_are_read_in_order(log: Log) -> None:
     writer = await log.writer(W)
     await writer.append({A0: new(*(b"%d" % number for number in range(3000))), A1: new(b"y" * 50_000, b"z" * 50_000)})
     in_order = [b"%d" % number for number in range(3000)]
     assert await contents(log) == [in_order, [b"y" * 50_000, b"z" * 50_000], [], []]
 
 
-async def test_concurrent_transactions_do_not_mix(log: Log) -> None:
+async def test_concurrent_transactions_do_not_interleave(log: Log) -> None:
     async def append(number: int) -> None:
         writer = await log.writer(f"{W}-{number}")
         for turn in range(5):
@@ -272,7 +272,7 @@ async def test_a_compacted_topic_refuses_records_without_a_key(log: Log) -> None
     assert await contents(log) == NOTHING
 
 
-async def test_a_log_goes_on_after_a_refusal(log: Log) -> None:
+async def test_a_log_accepts_appends_after_a_refusal(log: Log) -> None:
     with pytest.raises(EncodeError):
         await (await log.writer(W)).append({B0: new(b"1", key=None)})
     await (await log.writer(W)).append({B0: new(b"2")})
@@ -334,7 +334,7 @@ async def test_opening_a_writer_does_not_wait_for_other_writers(log: Log) -> Non
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-async def test_reading_starts_anywhere(log: Log) -> None:
+async def test_reading_starts_at_any_offset(log: Log) -> None:
     writer = await log.writer(W)
     for start in (0, 10, 20):
         await writer.append({A0: new(*(b"%d" % number for number in range(start, start + 10)))})
@@ -346,7 +346,7 @@ async def test_reading_starts_anywhere(log: Log) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
-async def test_a_read_returns_no_more_than_asked_for_and_loses_nothing(log: Log, limit: int) -> None:
+async def test_a_read_respects_its_limit_and_loses_nothing(log: Log, limit: int) -> None:
     writer = await log.writer(W)
     for count in (5, 1, 13):
         await writer.append({source: new(*(b"%d" % number for number in range(count))) for source in (A0, A1)})
@@ -364,7 +364,7 @@ async def test_a_read_returns_no_more_than_asked_for_and_loses_nothing(log: Log,
     assert offsets == {A0: everything, A1: everything}
 
 
-async def test_a_busy_partition_does_not_keep_others_from_being_read(log: Log) -> None:
+async def test_a_busy_partition_does_not_starve_others(log: Log) -> None:
     writer = await log.writer(W)
     await writer.append({A0: new(*[b"busy"] * 1000), A1: new(b"quiet"), A2: new(*[b"busy"] * 1000)})
     reader = log.reader()
@@ -379,7 +379,7 @@ async def test_a_busy_partition_does_not_keep_others_from_being_read(log: Log) -
     assert seen == {A0, A1, A2}
 
 
-async def test_a_read_waits_for_what_is_appended(log: Log) -> None:
+async def test_a_read_waits_for_new_records(log: Log) -> None:
     writer = await log.writer(W)
     reader = log.reader()
     reader.assign({A0: 0, A1: 0})
@@ -437,7 +437,7 @@ async def test_an_unassigned_partition_is_not_read(log: Log) -> None:
     await read_more(reader, A1)
 
 
-async def test_assigning_again_moves_the_position_and_leaves_others_alone(log: Log) -> None:
+async def test_reassigning_a_partition_moves_only_its_position(log: Log) -> None:
     writer = await log.writer(W)
     await writer.append({A0: new(b"0", b"1", b"2"), A1: new(b"0", b"1")})
     await until_ends(log, {A0: 4, A1: 3})
@@ -454,7 +454,7 @@ async def test_assigning_again_moves_the_position_and_leaves_others_alone(log: L
     assert found == {A0: [b"2"], A1: [b"0", b"1"][before:]}
 
 
-async def test_what_is_assigned_may_change_while_a_read_waits(log: Log) -> None:
+async def test_the_assignment_may_change_while_a_read_waits(log: Log) -> None:
     writer = await log.writer()
     await writer.append({A0: new(b"1", b"2")})
     reader = log.reader()
@@ -487,14 +487,14 @@ async def test_a_position_past_the_end_is_out_of_range(log: Log) -> None:
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-async def test_creating_a_topic_that_is_there_changes_nothing(log: Log) -> None:
+async def test_creating_an_existing_topic_has_no_effect(log: Log) -> None:
     await (await log.writer()).append({A0: new(b"1")})
     await log.create([TopicSpec(name=A, partitions=3), TopicSpec(name=C, partitions=1)])
     assert values(await read_all(log, A0)) == [b"1"]
     assert {A, B, C} <= set(await log.topics())
 
 
-async def test_another_number_of_partitions_is_refused_and_nothing_is_created(log: Log) -> None:
+async def test_a_different_partition_count_is_refused_and_no_topic_is_created(log: Log) -> None:
     with pytest.raises(PartitionCountError) as error:
         await log.create([TopicSpec(name=C, partitions=1), TopicSpec(name=A, partitions=4)])
     assert (error.value.topic, error.value.actual, error.value.expected) == (A, 3, 4)
@@ -507,7 +507,7 @@ async def test_topics_are_described_as_they_were_created(log: Log) -> None:
     assert (await log.topics())[C] == spec
 
 
-async def test_a_deleted_topic_is_gone_and_does_not_come_back_with_its_name(log: Log) -> None:
+async def test_a_deleted_topics_records_do_not_reappear_under_its_name(log: Log) -> None:
     writer = await log.writer(W)
     await writer.append({A0: new(b"old", b"old"), B0: new(b"stays")})
     await until_ends(log, {A0: 3, B0: 2})
@@ -531,7 +531,7 @@ async def test_offsets_of_unknown_topics_are_an_error(log: Log) -> None:
 # -- trimming ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_trimmed_is_gone_and_the_rest_stays(log: Log) -> None:
+async def test_a_trim_deletes_only_records_before_its_offset(log: Log) -> None:
     writer = await log.writer(W)
     for number in range(20):
         positions = await writer.append({A0: new(b"%d" % number), A1: new(b"other")})

@@ -79,7 +79,7 @@ async def test_other_topics_keep_the_senders_timestamps(log: LocalLog) -> None:
 # -- retention ---------------------------------------------------------------------------------------------------------
 
 
-async def test_records_are_kept_for_their_time_and_then_dropped(log: LocalLog, clock: ManualClock) -> None:
+async def test_records_are_deleted_after_their_retention(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="a", partitions=1, retention_ms=HOUR)])
     writer = await log.writer("w")
     await writer.append({A0: new(b"early")})
@@ -108,7 +108,7 @@ async def test_retention_counts_from_the_append_and_not_from_the_records_timesta
     assert values(await read_all(log, A0)) == [b"replayed"]
 
 
-async def test_a_partition_is_kept_to_its_size(log: LocalLog) -> None:
+async def test_a_partition_is_limited_to_its_retention_size(log: LocalLog) -> None:
     await log.create([TopicSpec(name="a", partitions=1, retention_bytes=100_000)])
     writer = await log.writer("w")
     for number in range(1000):
@@ -121,7 +121,7 @@ async def test_a_partition_is_kept_to_its_size(log: LocalLog) -> None:
     assert len(kept) >= 90
 
 
-async def test_reading_before_what_is_kept_is_out_of_range(log: LocalLog, clock: ManualClock) -> None:
+async def test_reading_before_the_start_offset_is_out_of_range(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="a", partitions=1, retention_ms=HOUR)])
     await (await log.writer()).append({A0: new(b"1", b"2")})
     reader = log.reader()
@@ -133,7 +133,7 @@ async def test_reading_before_what_is_kept_is_out_of_range(log: LocalLog, clock:
     assert (error.value.offset, error.value.start, error.value.end) == (1, 3, 3)
 
 
-async def test_without_limits_everything_is_kept(log: LocalLog, clock: ManualClock) -> None:
+async def test_without_retention_limits_all_records_are_kept(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="a", partitions=1)])
     await (await log.writer()).append({A0: new(b"1")})
     clock.advance(1000 * HOUR)
@@ -161,7 +161,7 @@ async def test_compaction_keeps_the_latest_record_of_each_key_at_its_offset(log:
     assert await log.start_offsets([C0]) == {C0: 0}
 
 
-async def test_a_reader_goes_on_from_inside_of_what_was_compacted(log: LocalLog) -> None:
+async def test_a_reader_resumes_within_a_compacted_range(log: LocalLog) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True)])
     writer = await log.writer("w")
     for number in range(30):
@@ -173,7 +173,7 @@ async def test_a_reader_goes_on_from_inside_of_what_was_compacted(log: LocalLog)
         assert left == [offset for offset in everything if offset >= position]
 
 
-async def test_a_position_moves_past_gaps_even_when_there_is_no_record_to_return(log: LocalLog) -> None:
+async def test_a_position_advances_over_gaps_without_records(log: LocalLog) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True)])
     writer = await log.writer("w")
     await writer.append({C0: new(b"1", key=b"x")})
@@ -187,7 +187,7 @@ async def test_a_position_moves_past_gaps_even_when_there_is_no_record_to_return
     assert reader.position(C0) == 6
 
 
-async def test_what_is_appended_after_a_compaction_is_compacted_by_the_next(log: LocalLog) -> None:
+async def test_records_appended_after_a_compaction_are_compacted_by_the_next(log: LocalLog) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True)])
     writer = await log.writer("w")
     expected = {}
@@ -217,9 +217,7 @@ async def test_compaction_removes_tombstones_after_their_retention(log: LocalLog
     assert [(r.key, r.value) for r in await read_all(log, C0)] == [(b"stays", b"2")]
 
 
-async def test_a_tombstone_that_waited_long_for_compaction_is_kept_for_its_time_all_the_same(
-    log: LocalLog, clock: ManualClock
-) -> None:
+async def test_a_tombstones_retention_begins_at_its_compaction(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
     await (await log.writer()).append({C0: [(b"gone", b"1", 0, ()), (b"gone", None, 0, ())]})
     clock.advance(10 * HOUR)
@@ -230,9 +228,7 @@ async def test_a_tombstone_that_waited_long_for_compaction_is_kept_for_its_time_
     assert values(await read_all(log, C0)) == []
 
 
-async def test_a_tombstone_keeps_its_time_when_its_neighbours_are_compacted_again(
-    log: LocalLog, clock: ManualClock
-) -> None:
+async def test_a_later_compaction_does_not_extend_a_tombstones_retention(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
     writer = await log.writer("w")
     await writer.append({C0: [(b"a", b"1", 0, ()), (b"gone", None, 0, ()), (b"b", b"1", 0, ())]})
@@ -247,7 +243,7 @@ async def test_a_tombstone_keeps_its_time_when_its_neighbours_are_compacted_agai
     assert values(await read_all(log, C0)) == [b"1", b"3"]
 
 
-async def test_a_key_may_come_back_after_its_tombstone(log: LocalLog, clock: ManualClock) -> None:
+async def test_a_key_may_be_written_again_after_its_tombstone(log: LocalLog, clock: ManualClock) -> None:
     await log.create([TopicSpec(name="c", partitions=1, compact=True, tombstone_ms=HOUR)])
     writer = await log.writer("w")
     await writer.append({C0: [(b"k", b"1", 0, ())]})

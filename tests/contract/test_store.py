@@ -48,14 +48,14 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert list(store.scan(*ALL)) == []
 
 
-def test_what_is_applied_is_read(store: Store) -> None:
+def test_applied_changes_are_read(store: Store) -> None:
     store.apply([(b"\x02a", b"1"), (b"\x02b", b"")], at(7))
 
     assert (store.get(b"\x02a"), store.get(b"\x02b"), store.get(b"\x02c")) == (b"1", b"", None)
     assert store.position == at(7)
 
 
-def test_a_scan_backwards_begins_with_the_last_key_and_reads_no_further_than_it_is_followed(store: Store) -> None:
+def test_a_reverse_scan_begins_with_the_last_key_and_is_lazy(store: Store) -> None:
     store.apply([(key(number), b"%d" % number) for number in range(2000)], at(1))
     store.flush()
     store.apply([(key(1999), None), (key(1000), b"new"), (key(2001), b"last")], at(2))
@@ -84,7 +84,7 @@ def test_many_keys_can_be_read_at_once(store: Store) -> None:
     assert store.get_many([]) == []
 
 
-def test_none_removes(store: Store) -> None:
+def test_none_removes_a_key(store: Store) -> None:
     store.apply([(b"\x02a", b"1"), (b"\x02b", b"2")], at(1))
     store.apply([(b"\x02a", None), (b"\x02never", None)], at(2))
 
@@ -92,7 +92,7 @@ def test_none_removes(store: Store) -> None:
     assert list(store.scan(*ALL)) == [(b"\x02b", b"2")]
 
 
-def test_of_changes_to_one_key_the_last_wins(store: Store) -> None:
+def test_the_last_change_to_a_key_wins(store: Store) -> None:
     store.apply([(b"\x02a", b"1"), (b"\x02b", b"1"), (b"\x02a", None), (b"\x02b", None), (b"\x02b", b"3")], at(1))
 
     assert list(store.scan(*ALL)) == [(b"\x02b", b"3")]
@@ -105,13 +105,13 @@ def test_a_position_alone_can_be_applied(store: Store) -> None:
     assert list(store.scan(*ALL)) == []
 
 
-def test_it_knows_about_how_much_it_holds(store: Store) -> None:
+def test_a_store_estimates_its_size(store: Store) -> None:
     store.apply([(key(number), b"1") for number in range(1000)], at(1))
 
     assert 1000 <= store.approximate_entries() <= 1010
 
 
-def test_changes_that_fail_on_the_way_change_nothing(store: Store) -> None:
+def test_a_failed_batch_changes_nothing(store: Store) -> None:
     def broken() -> Iterator[Change]:
         yield b"\x02a", b"2"
         raise RuntimeError("while encoding")
@@ -139,7 +139,7 @@ def test_a_scan_does_not_show_the_position(store: Store) -> None:
     assert list(store.scan(*ALL)) == [(b"\x01", b"first")]
 
 
-def test_a_scan_shows_the_store_as_it_was_when_asked_for(store: Store) -> None:
+def test_a_scan_shows_the_store_at_its_start(store: Store) -> None:
     before = [(key(n), b"old") for n in range(0, 2000, 2)]
     store.apply(before, at(1))
 
@@ -164,7 +164,7 @@ def test_an_abandoned_scan_blocks_nothing(store: Store) -> None:
     assert list(store.scan(*ALL)) == [(key(1), b"again")]
 
 
-def test_a_wiped_store_is_as_new(store: Store) -> None:
+def test_a_wiped_store_is_empty(store: Store) -> None:
     store.apply([(b"\x02a", b"1")], at(5))
     store.flush()
     store.wipe()
@@ -199,7 +199,7 @@ def test_another_thread_can_flush_while_changes_are_applied(store: Store) -> Non
     assert {value for _, value in store.scan(*ALL)} == {b"%d" % (rounds - 1)}
 
 
-def test_closing_twice_is_closing(store: Store) -> None:
+def test_closing_is_idempotent(store: Store) -> None:
     store.close()
     store.close()
 

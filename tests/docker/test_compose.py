@@ -54,7 +54,7 @@ def test_every_setting_is_one() -> None:
         assert ours or name == "kafka"
 
 
-def test_what_it_names_is_there() -> None:
+def test_files_named_in_the_compose_file_exist() -> None:
     loaded = compose()
     for service in loaded["services"].values():
         if "build" in service:

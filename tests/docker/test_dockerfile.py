@@ -37,7 +37,7 @@ def test_it_is_built_in_stages_and_the_last_is_the_worker() -> None:
     assert tools == ["--from=build /opt/tidegate /opt/tidegate"], "what builds it stays behind"
 
 
-def test_nobody_runs_as_root() -> None:
+def test_no_container_runs_as_root() -> None:
     assert ("USER", "10001:10001") in stages()["base"]
     assert [rest for name, rest in stages()["spark"] if name == "USER"] == ["root", "10001:10001"]
     assert "USER" not in [name for name, _ in stages()["worker"]]
@@ -55,7 +55,7 @@ def test_everything_is_installed_by_hash() -> None:
         assert pins == blocks > 0, name
 
 
-def test_what_it_copies_is_there_and_not_left_out(tmp_path: Path) -> None:
+def test_copied_files_exist_and_are_not_ignored(tmp_path: Path) -> None:
     """.dockerignore is read as git reads such files, which is the same for what is in this one."""
     copied = [rest for name, rest in instructions() if name == "COPY" and "--from" not in rest]
     sources = [word for rest in copied for word in rest.split()[:-1] if not word.startswith("--") and word != "."]

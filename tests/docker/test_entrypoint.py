@@ -149,7 +149,7 @@ def container() -> Iterator[Container]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_on_sigterm_the_worker_drains_commits_leaves_and_ends_well(container: Container) -> None:
+def test_on_sigterm_the_worker_drains_commits_leaves_and_exits_with_0(container: Container) -> None:
     worker = container.start("worker")
     container.wait_for("recovered 0 keys", worker)
     assert Path(f"/proc/{worker.pid}").stat().st_uid == container.user != 0
@@ -168,7 +168,7 @@ def test_on_sigterm_the_worker_drains_commits_leaves_and_ends_well(container: Co
     assert container.sums() == [1, 2, 3, 1001], "the handler that waited was let end, and committed, and nothing twice"
 
 
-def test_the_health_check_says_whether_the_worker_answers(container: Container) -> None:
+def test_the_health_check_reports_whether_the_worker_responds(container: Container) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -199,7 +199,7 @@ def test_flags_go_to_the_worker_and_other_commands_are_run(container: Container)
     assert container.run("tidegate", "--version")[0] == 0
 
 
-def test_without_an_app_it_says_what_to_set(container: Container) -> None:
+def test_without_an_app_the_error_names_the_setting(container: Container) -> None:
     code, said = container.run("worker", environment={"TIDEGATE_APP": ""})
     assert code == 64
     assert "Set TIDEGATE_APP=package.module:app" in said

@@ -45,7 +45,7 @@ def context(directory: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * SECONDS)
-def test_what_the_build_installs_is_a_worker_that_needs_nothing_else(tmp_path: Path) -> None:
+def test_the_build_installs_a_self_contained_worker(tmp_path: Path) -> None:
     source = context(tmp_path / "src")
     places = {
         "/opt/tidegate": str(tmp_path / "tidegate"),

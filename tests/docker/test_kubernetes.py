@@ -36,7 +36,7 @@ def test_the_validation_finds_mistakes() -> None:
         kubernetes_validate.validate(broken, VERSION, strict=True)
 
 
-def test_all_that_is_promised_is_there_and_applied() -> None:
+def test_all_promised_resources_exist_and_are_applied() -> None:
     kinds = [document["kind"] for _, document in OBJECTS]
     assert sorted(kinds) == ["ConfigMap", "PodDisruptionBudget", "Secret", "Service", "Service", "StatefulSet"]
     (kustomization,) = of_kind("Kustomization")
@@ -81,7 +81,7 @@ def test_probes_and_ports_are_those_of_the_api() -> None:
     assert advertise == f"$(POD_NAME).tidegate-workers:{port['containerPort']}"
 
 
-def test_there_is_time_to_stop_in_order() -> None:
+def test_the_grace_period_allows_a_graceful_shutdown() -> None:
     (settings,) = of_kind("ConfigMap")
     drain = float(settings["data"]["TIDEGATE_DRAIN_SECONDS"])
     assert pod()["terminationGracePeriodSeconds"] >= drain + Settings.kafka_request_timeout

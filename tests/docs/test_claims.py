@@ -64,19 +64,19 @@ def test_every_metric_is_described() -> None:
         *(name for name in signature(App.topic).parameters if name not in ("self", "name", "misplaced")),
     ],
 )
-def test_the_page_on_handlers_describes_all_that_they_can_do_and_be_told(described: str) -> None:
+def test_the_handlers_page_describes_every_context_member_and_option(described: str) -> None:
     assert re.search(rf"^\|[^|]*`{re.escape(described)}\b", (DOCS / "handlers.md").read_text(), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("module", [tidegate, tidegate.testing])
-def test_every_public_name_says_what_it_is(module: ModuleType) -> None:
+def test_every_public_name_has_a_docstring(module: ModuleType) -> None:
     public = {name: getattr(module, name) for name in module.__all__}
     generated = {name for name, item in public.items() if (item.__doc__ or "").startswith(f"{name}(")}
     silent = {name for name, item in public.items() if callable(item) and not item.__doc__}
     assert generated | silent == set()
 
 
-def test_the_two_commands_are_in_the_readme_word_for_word() -> None:
+def test_the_readme_contains_both_make_commands() -> None:
     targets = (ROOT / "Makefile").read_text()
     readme = (ROOT / "README.md").read_text()
     for command in ("make run", "make test"):

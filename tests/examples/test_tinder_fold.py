@@ -39,7 +39,7 @@ def test_the_same_like_again_makes_none_and_does_not_move_the_first() -> None:
     assert found(like("ann", "bob", 0), like("ann", "bob", 5 * DAY), like("bob", "ann", MONTH + 1)) == []
 
 
-def test_a_pair_matches_once_for_good() -> None:
+def test_a_pair_matches_only_once() -> None:
     both = like("ann", "bob", 0), like("bob", "ann", 1)
     assert len(found(*both, *both, like("ann", "bob", 3 * MONTH), like("bob", "ann", 3 * MONTH + 1))) == 1
 
@@ -91,7 +91,7 @@ def right() -> Result:
     )
 
 
-def test_what_is_right_has_no_differences(wanted: Expected, right: Result) -> None:
+def test_exact_results_have_no_differences(wanted: Expected, right: Result) -> None:
     assert right.differences(wanted) == []
 
 

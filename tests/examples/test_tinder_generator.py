@@ -67,7 +67,7 @@ def test_some_people_are_far_more_popular_than_others(three_months: list[Like]) 
     assert liked.most_common(1)[0][1] > 20 * liked.total() / len(liked)
 
 
-def test_nobody_likes_themselves_and_names_are_unique(three_months: list[Like]) -> None:
+def test_no_person_likes_themselves_and_names_are_unique(three_months: list[Like]) -> None:
     assert all(like.liker != like.liked for like in three_months)
     assert len({name_of(number) for number in range(30_000)}) == 30_000
 
@@ -86,11 +86,11 @@ async def log_with(given: list[Like], partitions: int = 2) -> MemoryLog:
     return log
 
 
-async def test_a_first_start_begins_at_the_beginning() -> None:
+async def test_a_first_start_begins_with_the_first_like() -> None:
     assert await find_origin(await log_with([]), "likes", decode) == Origin()
 
 
-async def test_a_restart_goes_on_after_the_last_like_in_the_log() -> None:
+async def test_a_restart_continues_after_the_last_like_in_the_log() -> None:
     given = some_likes(days=30)
     origin = await find_origin(await log_with(given), "likes", decode)
     assert origin == Origin(len(given), max(like.at for like in given))
@@ -100,13 +100,13 @@ async def test_a_restart_goes_on_after_the_last_like_in_the_log() -> None:
     assert max(like.at for like in more) > origin.at
 
 
-async def test_likes_that_somebody_else_sent_do_not_confuse_it() -> None:
+async def test_likes_of_other_senders_do_not_affect_a_restart() -> None:
     stranger = Like(id="from-the-shell", liker="ann", liked="bob", at=Origin().at + DAY)
     assert await find_origin(await log_with([stranger]), "likes", decode) == Origin(0, stranger.at)
 
 
 # -- sending ---------------------------------------------------------------------------------------------------------
-async def test_it_sends_at_the_rate_until_it_is_told_to_stop() -> None:
+async def test_likes_are_sent_at_the_rate_until_a_stop() -> None:
     sent: list[Like] = []
 
     async def send_many(batch: list[Like]) -> None:

@@ -62,7 +62,7 @@ def number_in(text: str, before: str) -> int:
     return int((found[1] or found[2]).replace(",", ""))
 
 
-def test_it_ends_by_itself_with_matches_and_no_differences(tmp_path: Path) -> None:
+def test_a_run_ends_with_matches_and_no_differences(tmp_path: Path) -> None:
     code, last = Run(tmp_path, "--seconds", "3").end()
     assert re.fullmatch(r"[\d,]+ matches, 0 differences", last)
     assert number_in(last, "matches") > 0
@@ -104,7 +104,7 @@ def test_a_second_one_on_the_same_directory_is_refused_in_one_message(tmp_path: 
     assert runs[0].end(signal.SIGINT)[0] == 0
 
 
-def test_a_difference_is_told_and_is_a_failure(tmp_path: Path, runs: list[Run]) -> None:
+def test_a_difference_is_reported_as_a_failure(tmp_path: Path, runs: list[Run]) -> None:
     runs.append(Run(tmp_path))
     runs[0].until("matches")
     forged = '{"pair": "Eve|Mallory", "first": "Eve", "second": "Mallory", "at": 2}\n'

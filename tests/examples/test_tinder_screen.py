@@ -56,7 +56,7 @@ def test_the_picture_is_as_large_as_the_terminal(width: int, height: int, empty:
     assert max(map(cell_len, lines)) <= width
 
 
-def test_the_picture_tells_what_there_is() -> None:
+def test_the_screen_shows_the_current_counts() -> None:
     text = "\n".join(drawn(snapshot(), 140, 44))
     for told in (
         ".tidegate/tinder",
@@ -97,7 +97,7 @@ def test_a_small_terminal_gets_lines_instead(width: int, height: int, fits: bool
     assert not Screen.fits(Console(file=StringIO(), width=80, height=24))
 
 
-def test_a_line_says_it_in_short() -> None:
+def test_a_line_is_a_short_summary() -> None:
     assert line(snapshot()) == (
         "1:02:05  14 Feb 2024  likes 1,234,567 (298/s)  matches 98,765 (298/s)  commits 298/s  "
         "latest Ann Ash ♥ Bob Birch"

@@ -34,7 +34,7 @@ def test_two_opposite_likes_are_a_match(harness: AppHarness) -> None:
     assert [record.key for record in harness.records(matches)] == ["ann|bob"]
 
 
-def test_both_people_are_told(harness: AppHarness) -> None:
+def test_both_people_are_notified(harness: AppHarness) -> None:
     send(harness, like("ann", "bob"), like("bob", "ann", DAY))
     told = sorted(harness.outputs(notices), key=lambda notice: notice.person)
     assert told == [

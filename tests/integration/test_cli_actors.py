@@ -63,7 +63,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
     made.close()
 
 
-def test_actors_are_told_and_asked_from_the_command_line(project: Project) -> None:
+def test_the_command_line_sends_tells_and_asks(project: Project) -> None:
     told = project.run("tell", "bank.py", "account", "ann", '{"amount": 10}', "--message", "Deposit")
     assert told.stderr.startswith("Sent to the actor ann of account, in bank.account.mailbox[")
     with project.worker("bank.py"):
@@ -77,7 +77,7 @@ def test_actors_are_told_and_asked_from_the_command_line(project: Project) -> No
         assert "ann has only 4" in refused.stderr
 
 
-def test_what_is_wrong_is_said_on_one_screen(project: Project) -> None:
+def test_errors_fit_on_one_screen(project: Project) -> None:
     def fails(*arguments: str) -> str:
         return project.run(*arguments, code=1).stderr
 

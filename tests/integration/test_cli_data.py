@@ -25,7 +25,7 @@ def counted(project: Project, count: int) -> list[Any]:
 # -------------------------------------------------------------------------------------------------------------- send
 
 
-def test_without_a_worker_send_makes_the_topics_and_the_worker_finds_the_records(project: Project) -> None:
+def test_without_a_worker_send_creates_the_topics_and_the_worker_reads_the_records(project: Project) -> None:
     send(project, "greetings", {"name": "ann"}, {"name": "bob"})
 
     rows = {row["name"]: row for row in json.loads(project.run("topics", "hello.py", "--json").stdout)}
@@ -66,7 +66,7 @@ def test_bad_lines_can_be_left_out_and_are_counted(project: Project) -> None:
         (["greetings", "--key", "surname"], "the key function failed"),
     ],
 )
-def test_what_cannot_be_sent_is_an_error_that_says_why(project: Project, arguments: list[str], message: str) -> None:
+def test_invalid_input_to_send_gives_a_clear_error(project: Project, arguments: list[str], message: str) -> None:
     done = project.run("send", "hello.py", *arguments, stdin='{"name": "ann"}\n', code=1)
 
     assert message in done.stderr
@@ -82,7 +82,7 @@ def test_many_records_go_through_a_worker_in_batches(project: Project) -> None:
         assert sum(values) == 3333
 
 
-def test_what_tail_prints_can_be_sent_to_another_app(project: Project) -> None:
+def test_the_output_of_tail_can_be_sent_to_another_app(project: Project) -> None:
     send(project, "greetings", {"name": "ann"}, {"name": "bob"})
     printed = project.run("tail", "hello.py", "greetings", "--until-end").stdout
 
@@ -131,7 +131,7 @@ def test_null_is_sent_as_a_tombstone_and_printed_as_null(project: Project) -> No
 # -------------------------------------------------------------------------------------------------------------- tail
 
 
-def test_tail_follows_what_is_committed(project: Project) -> None:
+def test_tail_follows_committed_records(project: Project) -> None:
     with project.worker():
         send(project, "greetings", {"name": "old"})
         counted(project, 1)
@@ -150,7 +150,7 @@ def test_tail_follows_what_is_committed(project: Project) -> None:
         assert found[0]["headers"] == {}
 
 
-def test_tail_waits_for_an_app_that_has_not_run_yet(project: Project) -> None:
+def test_tail_waits_for_an_apps_first_run(project: Project) -> None:
     tail = project.start("tail", "hello.py", "counts", "--count", "1")
     tail.wait_for("waiting for a worker or a 'tidegate send'")
     send(project, "greetings", {"name": "ann"})
@@ -171,7 +171,7 @@ def test_tail_of_one_partition_shows_only_that(project: Project) -> None:
     assert "greetings has 4 partitions, 0 to 3: there is no partition 4" in done.stderr
 
 
-def test_tail_of_an_unknown_topic_lists_those_that_are_there(project: Project) -> None:
+def test_tail_of_an_unknown_topic_lists_the_existing_ones(project: Project) -> None:
     assert "there is no topic 'nope'" in project.run("tail", "hello.py", "nope", code=1).stderr
     send(project, "greetings", {"name": "ann"})
     assert "known: counts, greetings, hello.control" in project.run("tail", "hello.py", "nope", code=1).stderr
@@ -204,7 +204,7 @@ def test_dead_letters_are_read_with_their_reasons(project: Project) -> None:
 # -------------------------------------------------------------------------------------------------- topics, services
 
 
-def test_topics_and_services_are_listed_before_anything_ran(project: Project) -> None:
+def test_topics_and_services_are_listed_before_the_first_run(project: Project) -> None:
     listed = project.run("topics", "hello.py").stdout
     assert "greetings" in listed
     assert "not created yet" in listed
@@ -212,7 +212,7 @@ def test_topics_and_services_are_listed_before_anything_ran(project: Project) ->
     assert not project.data.exists()
 
 
-def test_services_show_what_is_declared_and_the_lag(project: Project) -> None:
+def test_services_are_shown_with_their_declaration_and_lag(project: Project) -> None:
     with project.worker() as worker:
         send(project, "greetings", {"name": "ann"})
         counted(project, 1)
@@ -227,7 +227,7 @@ def test_services_show_what_is_declared_and_the_lag(project: Project) -> None:
         assert f"Run by process {worker.pid}" in table.stderr
 
 
-def test_the_lag_is_known_without_a_worker_too(project: Project) -> None:
+def test_the_lag_is_shown_without_a_worker(project: Project) -> None:
     def greeter() -> Any:
         return json.loads(project.run("services", "hello.py", "--json").stdout)[0]
 
@@ -253,7 +253,7 @@ def test_internal_topics_are_listed_on_request(project: Project) -> None:
 # ------------------------------------------------------------------------------------------------------------- state
 
 
-def test_state_is_the_same_beside_a_worker_and_without_one(project: Project) -> None:
+def test_state_is_shown_alike_with_and_without_a_worker(project: Project) -> None:
     def look() -> tuple[list[Any], ...]:
         return (
             project.json("state", "list", "hello.py", "greeter", "seen"),
@@ -287,7 +287,7 @@ def test_state_is_the_same_beside_a_worker_and_without_one(project: Project) -> 
     assert [(line["key"], line["name"], line["time"]) for line in timers] == [("n7", "later", "event")]
 
 
-def test_looking_at_state_changes_nothing(project: Project) -> None:
+def test_reading_state_changes_nothing(project: Project) -> None:
     send(project, "greetings", {"name": "ann"})
     project.run("worker", "hello.py", "--until-end")
     before = project.run("topics", "hello.py", "--all", "--json").stdout
@@ -307,7 +307,9 @@ def test_looking_at_state_changes_nothing(project: Project) -> None:
         (["get", "hello.py", "pad", "last", "five"], "keys are of type int"),
     ],
 )
-def test_what_is_not_there_is_an_error_that_says_what_is(project: Project, arguments: list[str], message: str) -> None:
+def test_an_unknown_name_gives_an_error_that_lists_the_known_ones(
+    project: Project, arguments: list[str], message: str
+) -> None:
     done = project.run("state", *arguments, code=1)
 
     assert message in done.stderr
@@ -319,7 +321,7 @@ def test_what_is_not_there_is_an_error_that_says_what_is(project: Project, argum
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_reset_starts_anew_from_the_input(project: Project, beside: bool) -> None:
+def test_after_a_reset_the_app_starts_from_the_beginning_of_its_input(project: Project, beside: bool) -> None:
     def emitted() -> int:
         return len(project.json("tail", "hello.py", "counts", "--until-end"))
 
@@ -355,7 +357,7 @@ def test_reset_starts_anew_from_the_input(project: Project, beside: bool) -> Non
             assert counted(project, 1)[0]["key"] == "bob"
 
 
-def test_reset_asks_and_says_what_will_go(project: Project) -> None:
+def test_reset_lists_what_it_deletes_and_asks_for_confirmation(project: Project) -> None:
     send(project, "greetings", {"name": "ann"})
 
     done = project.run("reset", "hello.py", stdin="n\n", code=1)
@@ -366,7 +368,7 @@ def test_reset_asks_and_says_what_will_go(project: Project) -> None:
     assert "emptied" in project.run("reset", "hello.py", stdin="y\n").stderr
 
 
-def test_tail_goes_on_after_a_reset(project: Project) -> None:
+def test_tail_continues_after_a_reset(project: Project) -> None:
     with project.worker():
         send(project, "greetings", {"name": "ann"}, {"name": "ann"})
         counted(project, 2)
@@ -381,7 +383,7 @@ def test_tail_goes_on_after_a_reset(project: Project) -> None:
         assert '"ann"' not in tail.stdout
 
 
-def test_the_socket_is_elsewhere_when_its_path_would_be_too_long(project: Project) -> None:
+def test_the_socket_moves_to_a_shorter_path_if_its_path_is_too_long(project: Project) -> None:
     deep = Path("d" * 60) / ("e" * 60)
     with project.worker("hello.py", "--data", str(deep)):
         project.run("send", "hello.py", "greetings", "--data", str(deep), stdin=lines([{"name": "ann"}]))

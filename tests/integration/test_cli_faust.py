@@ -88,7 +88,7 @@ def faust_project(tmp_path: Path) -> Iterator[Project]:
     made.close()
 
 
-def test_it_starts_the_services_and_faust_timers_and_stops_with_everything_committed(faust_project: Project) -> None:
+def test_services_and_faust_timers_start_and_a_stop_commits_everything(faust_project: Project) -> None:
     project = faust_project
     worker = project.start("-A", "drum", "worker", "-l", "info", program="faust")
     assert "recovered 0 keys, replayed 0 records" in worker.wait_for("recovered")
@@ -104,7 +104,7 @@ def test_it_starts_the_services_and_faust_timers_and_stops_with_everything_commi
     assert not re.search(r"6066.*(started|Serving)", worker.output)
 
 
-def test_a_failed_service_ends_it_with_another_code(faust_project: Project) -> None:
+def test_a_failed_service_ends_the_command_with_a_nonzero_code(faust_project: Project) -> None:
     project = faust_project
     project.run("send", "drum.py", "beats", stdin=lines(["bad"]))
 
@@ -140,7 +140,7 @@ def test_fausts_commands_show_the_tables(faust_project: Project) -> None:
     assert "heard" in faust(faust_project, "-A", "stage", "tables")
 
 
-def test_a_program_of_ones_own_is_fausts_command_line(faust_project: Project) -> None:
+def test_a_users_program_is_fausts_command_line(faust_project: Project) -> None:
     (faust_project.directory / "stage.py").write_text(STAGE)
     done = subprocess.run(
         [sys.executable, "stage.py", "agents"],

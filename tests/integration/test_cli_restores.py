@@ -70,7 +70,7 @@ def test_start_offsets_override_those_of_the_savepoint(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["embedded", pytest.param("kafka", marks=pytest.mark.slow)], indirect=True)
-def test_what_makes_no_sense_is_refused_and_nothing_is_changed(shop: Shop) -> None:
+def test_an_invalid_restore_is_refused_and_changes_nothing(shop: Shop) -> None:
     stop_with(shop, "one", 10)
     before = shop.run("topics", "shop.py", "--all", "--json").stdout
 
@@ -124,7 +124,7 @@ def test_a_savepoint_restores_under_another_app_id(shop: Shop) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_from_the_embedded_log_to_a_broker_and_back_each_time_under_another_id(
+def test_an_app_moves_to_a_broker_and_back_under_another_id_each_time(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     shop = KafkaShop(tmp_path, request.getfixturevalue("kafka").url)

@@ -52,7 +52,7 @@ def test_a_restore_is_refused_while_a_worker_runs(shop: Shop) -> None:
     shop.check()
 
 
-def test_without_a_worker_there_is_nobody_to_take_one(shop: Shop) -> None:
+def test_without_a_worker_a_savepoint_is_refused(shop: Shop) -> None:
     shop.order(3)
     assert "Start one with 'tidegate worker'" in shop.run("savepoint", "create", "shop.py", "one", code=1).stderr
     assert "There are no savepoints in" in shop.run("savepoint", "list", "shop.py").stderr
@@ -101,7 +101,7 @@ def test_savepoints_are_listed_shown_compared_exported_and_deleted(shop: Shop, t
 
 
 @pytest.mark.slow
-def test_a_savepoint_is_copied_elsewhere_and_begun_from_there_under_another_name(shop: Shop, tmp_path: Path) -> None:
+def test_a_copied_savepoint_restores_under_another_name(shop: Shop, tmp_path: Path) -> None:
     with shop.worker("shop.py"):
         shop.order(60)
         shop.run("savepoint", "create", "shop.py", "one", "--stop")
@@ -175,7 +175,7 @@ def test_a_repeatedly_killed_migration_migrates_each_value_once(shop: Shop) -> N
     assert counts == {f"c{n}": [-len(range(n, 120, 17))] for n in range(17)}
 
 
-def test_the_events_of_one_key_are_replayed_and_nothing_is_written(shop: Shop) -> None:
+def test_a_replay_of_one_key_writes_nothing(shop: Shop) -> None:
     with shop.worker("shop.py"):
         shop.order(34)
         shop.json("tail", "shop.py", "shop-sold", "--from-beginning", "--count", "34")

@@ -42,7 +42,7 @@ def test_a_bounded_run_handles_all_records_fires_timers_commits_and_exits_with_0
     assert len(project.json("tail", "hello.py", "counts", "--until-end")) == 5
 
 
-def test_after_kill_9_the_first_lines_say_what_was_recovered(project: Project) -> None:
+def test_after_kill_9_the_first_lines_report_the_recovery(project: Project) -> None:
     with project.worker() as worker:
         greet(project, [f"n{number}" for number in range(20)] * 2)
         project.json("tail", "hello.py", "counts", "--from-beginning", "--count", "40")
@@ -68,7 +68,7 @@ def test_a_worker_commits_everything_on_sigterm_and_sigint_and_exits_with_0(proj
         assert seen(project) == {"ann": expected}
 
 
-def test_a_second_worker_is_refused_and_the_first_goes_on(project: Project) -> None:
+def test_a_second_worker_is_refused_and_the_first_continues(project: Project) -> None:
     with project.worker() as worker:
         done = project.run("worker", "hello.py", code=1)
 
@@ -79,7 +79,7 @@ def test_a_second_worker_is_refused_and_the_first_goes_on(project: Project) -> N
         assert worker.alive
 
 
-def test_a_handler_that_fails_stops_the_worker_with_its_error_on_one_screen(project: Project) -> None:
+def test_a_failed_handler_stops_the_worker_with_its_error_on_one_screen(project: Project) -> None:
     greet(project, ["ann"])
     project.run("send", "hello.py", "greetings", stdin=lines([{"name": "bob", "text": "bad"}]))
 
@@ -97,7 +97,7 @@ def test_a_handler_that_fails_stops_the_worker_with_its_error_on_one_screen(proj
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(project: Project) -> None:
+def test_a_read_only_directory_gives_a_clear_error(project: Project) -> None:
     project.directory.joinpath("locked").mkdir(mode=0o500)
 
     done = project.run("worker", "hello.py", "--data", "locked", code=1)
@@ -106,14 +106,14 @@ def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(project: Pr
 
 
 @pytest.mark.parametrize("data", ["hello.py", "/proc/nowhere"])
-def test_a_directory_that_cannot_be_is_an_error_that_says_so(project: Project, data: str) -> None:
+def test_an_impossible_directory_gives_a_clear_error(project: Project, data: str) -> None:
     done = project.run("worker", "hello.py", "--data", data, code=1)
 
     assert f"Error: {data}/hello cannot hold a log" in done.stderr
     assert len(done.stderr.splitlines()) <= 3
 
 
-def test_a_flag_wins_over_the_environment_over_the_app(project: Project) -> None:
+def test_a_flag_overrides_the_environment_which_overrides_the_app(project: Project) -> None:
     project.run("send", "hello.py", "greetings", stdin=lines([{"name": "ann"}]), TIDEGATE_DATA="by-environment")
     assert (project.directory / "by-environment" / "hello").is_dir()
 
@@ -122,7 +122,7 @@ def test_a_flag_wins_over_the_environment_over_the_app(project: Project) -> None
     assert not (project.directory / "by-environment-too").exists()
 
 
-def test_a_misspelt_variable_is_told_when_a_worker_starts(project: Project) -> None:
+def test_a_misspelt_variable_is_reported_when_a_worker_starts(project: Project) -> None:
     done = project.run("worker", "hello.py", "--until-end", TIDEGATE_COMIT_INTERVAL="1")
 
     said = [line for line in done.stderr.splitlines() if "TIDEGATE_COMIT_INTERVAL" in line]
@@ -131,7 +131,7 @@ def test_a_misspelt_variable_is_told_when_a_worker_starts(project: Project) -> N
     assert "did you mean TIDEGATE_COMMIT_INTERVAL?" in said[0]
 
 
-def test_a_number_of_partitions_that_comes_too_late_is_told(project: Project) -> None:
+def test_a_partition_count_set_too_late_is_reported(project: Project) -> None:
     def told(*flags: str, **environment: Any) -> list[str]:
         done = project.run("worker", "hello.py", "--until-end", *flags, **environment)
         return [line for line in done.stderr.splitlines() if "partitions=" in line]
@@ -166,7 +166,7 @@ def test_metrics_are_served(project: Project) -> None:
     assert "metrics cannot be served at 192.0.2.1:1" in done.stderr
 
 
-def test_two_apps_share_a_directory_without_meeting(project: Project) -> None:
+def test_two_apps_share_a_directory_without_interfering(project: Project) -> None:
     other = (project.directory / "hello.py").read_text().replace('App("hello")', 'App("other")')
     (project.directory / "other.py").write_text(other)
     with project.worker("hello.py"), project.worker("other.py"):
@@ -197,7 +197,7 @@ async def waiter(ctx: Context, order: str, done: ValueState[str | None]) -> None
     assert project.json("state", "get", "slow.py", "waiter", "done", "k") == ["tea"]
 
 
-def test_what_fails_in_a_task_that_a_handler_has_left_behind_is_shown(project: Project) -> None:
+def test_an_error_in_a_background_task_of_a_handler_is_shown(project: Project) -> None:
     (project.directory / "hasty.py").write_text("""
 import asyncio
 from tidegate import App, Context, ValueState
@@ -220,7 +220,7 @@ async def waiter(ctx: Context, order: str, done: ValueState[str | None]) -> None
     assert "hasty.py" in done.stderr
 
 
-def test_a_worker_takes_over_from_a_send_that_goes_on_through_it(project: Project) -> None:
+def test_a_send_continues_through_a_worker_that_starts(project: Project) -> None:
     big = project.directory / "big.jsonl"
     count = 100_000
     big.write_text(lines({"name": f"n{number % 100}", "text": "x" * 50} for number in range(count)))
@@ -250,7 +250,7 @@ def stored(project: Project) -> int:
     return int(rows["greetings"]["records"])
 
 
-def test_a_send_goes_on_by_itself_when_its_worker_stops(project: Project) -> None:
+def test_a_send_continues_when_its_worker_stops(project: Project) -> None:
     count = 60_000
     with project.worker() as worker:
         sending = begin_sending(project, count)
@@ -260,7 +260,7 @@ def test_a_send_goes_on_by_itself_when_its_worker_stops(project: Project) -> Non
     assert stored(project) == count
 
 
-def test_a_send_whose_worker_is_killed_says_what_is_certain(project: Project) -> None:
+def test_a_send_reports_what_was_acknowledged_when_its_worker_is_killed(project: Project) -> None:
     count = 60_000
     with project.worker() as worker:
         sending = begin_sending(project, count)
@@ -279,7 +279,7 @@ def test_a_send_whose_worker_is_killed_says_what_is_certain(project: Project) ->
     assert "check with 'tidegate tail' before you send them again" in sending.output
 
 
-def test_new_makes_a_project_that_runs(tmp_path: Path) -> None:
+def test_new_creates_a_project_that_runs(tmp_path: Path) -> None:
     """With the program itself, as a user starts it."""
     shop = tmp_path / "shop"
     _tidegate("new", "shop", cwd=tmp_path)

@@ -47,7 +47,7 @@ def _ours(url: str, town: Served) -> bool:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_it_shows_services_tasks_keys_and_changes(tmp_path: Path, scheme: str) -> None:
+async def test_the_dashboard_shows_services_tasks_keys_and_changes(tmp_path: Path, scheme: str) -> None:
     async with served(tmp_path, store="rocksdb", api_timeout=60) as town:
         await town.visited("ann", "bob", place="<img src=x onerror=alert(1)>")
         async with opened(town, scheme) as page:
@@ -76,7 +76,7 @@ async def test_it_shows_services_tasks_keys_and_changes(tmp_path: Path, scheme: 
             await expect(page.locator("#keys li")).to_have_count(1, timeout=SECONDS)
 
 
-async def test_a_button_takes_a_savepoint_and_keys_can_be_seen_as_they_were(tmp_path: Path) -> None:
+async def test_a_button_takes_a_savepoint_that_shows_keys_at_that_moment(tmp_path: Path) -> None:
     async with served(tmp_path, store="rocksdb", api_timeout=60) as town:
         await town.visited("ann")
         async with opened(town) as page:
@@ -92,7 +92,7 @@ async def test_a_button_takes_a_savepoint_and_keys_can_be_seen_as_they_were(tmp_
             assert await page.locator(".log").count() == 0
 
 
-async def test_with_tokens_the_page_asks_who_you_are(tmp_path: Path) -> None:
+async def test_with_tokens_the_page_asks_for_a_token(tmp_path: Path) -> None:
     app = make_app(api_tokens=f"{TOKEN} ops state:read:*")
     async with served(tmp_path, app, token=TOKEN) as town, opened(town) as page:
         await expect(page.locator("#login")).to_be_visible(timeout=SECONDS)

@@ -18,13 +18,13 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     made.close()
 
 
-def test_a_data_directory_whose_worker_was_killed_is_read_and_goes_on_exactly_once(ledger: Ledger) -> None:
+def test_an_earlier_data_directory_of_a_killed_worker_resumes_exactly_once(ledger: Ledger) -> None:
     assert ledger.contents() == expected("embedded", "stored")
     assert ledger.go_on() == expected("embedded", "gone_on")
     assert ledger.overdue() == {f"c{number}": 1 for number in range(13)}
 
 
-def test_maps_are_put_into_the_order_of_their_keys_although_the_worker_is_killed_meanwhile(ledger: Ledger) -> None:
+def test_maps_migrate_to_key_order_despite_a_kill(ledger: Ledger) -> None:
     for attempt in (1, 2, 3):
         ledger.run("worker", story.APP, "--no-api", code=-9, TIDEGATE_FAULTS=f"state.migrating:kill@{attempt}")
     assert ledger.go_on() == expected("embedded", "gone_on")

@@ -20,7 +20,7 @@ def start(project: Project, url: str) -> Running:
     return running
 
 
-def test_an_actor_is_shown_as_it_was_whatever_has_happened_since(project: Project) -> None:
+def test_an_actors_state_at_a_checkpoint_is_shown_despite_later_changes(project: Project) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     worker = start(project, url)
     with httpx.Client(base_url=url, timeout=90, trust_env=False) as client:

@@ -40,7 +40,7 @@ def free_port() -> int:
     return port
 
 
-def test_all_of_them_answer_over_http(project: Project) -> None:
+def test_all_library_services_answer_over_http(project: Project) -> None:
     port = free_port()
     with (
         project.worker("shop.py", "--api", f"127.0.0.1:{port}"),

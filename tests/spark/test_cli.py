@@ -62,7 +62,7 @@ def test_jobs_are_listed_without_a_session() -> None:
     ]
 
 
-def test_what_is_wrong_is_said_in_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_are_plain_messages(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="known: collect, people, windows"):
         tidegate("pipeline", "run", PIPELINE, "colect", "--once")
     with pytest.raises(UsageError, match="defines no jobs"):

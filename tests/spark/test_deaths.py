@@ -104,7 +104,7 @@ def test_a_stateful_query_resumes_after_a_failure_at_any_step(
             assert sorted(row["id"] for row in rows) == sent
 
 
-def test_a_file_that_is_replaced_leaves_no_checksum_of_the_one_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_replacing_a_file_removes_its_old_checksum(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     writer = TableWriter(Files(spark, path), Table("t", key="id", date=None), path)
     writer.commit(spark.range(3), 0, "q")
@@ -114,7 +114,7 @@ def test_a_file_that_is_replaced_leaves_no_checksum_of_the_one_before(spark: Spa
     assert sorted(row.id for row in spark.read.parquet(path).collect()) == list(range(5))
 
 
-def test_a_table_that_is_replaced_is_whole_again_after_the_next_run(
+def test_a_replaced_table_is_complete_after_the_next_run(
     spark: SparkSession, tmp_path: Path, suffer: Callable[[str], None]
 ) -> None:
     shop, flags = Shop(), {"data": tmp_path}
@@ -167,7 +167,7 @@ def following(spark: SparkSession, directory: Path, sink: Sink) -> StreamingQuer
     return writer.foreachBatch(with_short_errors(sink)).start()
 
 
-def test_a_failure_that_java_tells_at_length_is_known_although_the_query_is_being_stopped(
+def test_a_failure_with_a_long_java_trace_is_reported_while_the_query_stops(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     java: Any = spark.sparkContext._jvm
@@ -187,7 +187,7 @@ def test_a_failure_that_java_tells_at_length_is_known_although_the_query_is_bein
     assert "StackOverflowError" not in capfd.readouterr().err
 
 
-def test_a_query_that_is_stopped_within_a_batch_has_not_failed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_stopped_within_a_batch_is_not_a_failure(spark: SparkSession, tmp_path: Path) -> None:
     entered = threading.Event()
 
     def sink(frame: DataFrame, _batch: int) -> None:

@@ -41,7 +41,7 @@ def flags(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("flags", [pytest.param("embedded", marks=pytest.mark.slow), "kafka"], indirect=True)
-def test_jobs_go_on_where_they_were_and_add_each_record_once(spark: SparkSession, flags: dict[str, Any]) -> None:
+def test_jobs_resume_at_their_position_and_add_each_record_once(spark: SparkSession, flags: dict[str, Any]) -> None:
     shop = Shop()
     told: list[Any] = []
     for first in (0, 30):
@@ -65,7 +65,7 @@ def test_jobs_go_on_where_they_were_and_add_each_record_once(spark: SparkSession
     assert sorted(ids.values()) == [2, 2, 2]  # by its id one can tell that it came before
 
 
-async def test_status_tells_how_far_jobs_are(spark: SparkSession, tmp_path: Path) -> None:
+async def test_status_shows_the_progress_of_jobs(spark: SparkSession, tmp_path: Path) -> None:
     import asyncio
 
     shop, flags = Shop(), {"data": tmp_path}
@@ -211,7 +211,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("damaged", ["offsets/0", "metadata"], ids=["it has failed", "it does not start"])
-def test_after_a_query_that_fails_no_other_is_started(
+def test_no_query_starts_after_a_failed_one(
     spark: SparkSession, tmp_path: Path, started: list[str], damaged: str
 ) -> None:
     shop, flags = Shop(), {"data": tmp_path}
@@ -236,7 +236,7 @@ def test_after_a_query_that_fails_no_other_is_started(
     assert [query.name for query in spark.streams.active] == []
 
 
-def test_a_job_that_is_to_stop_starts_nothing(spark: SparkSession, tmp_path: Path, started: list[str]) -> None:
+def test_a_stopping_job_starts_no_queries(spark: SparkSession, tmp_path: Path, started: list[str]) -> None:
     """As when another one of the same command has failed."""
     shop, flags = Shop(), {"data": tmp_path}
     ran(shop.app, flags, (shop.sales, sales(1)))
@@ -245,7 +245,7 @@ def test_a_job_that_is_to_stop_starts_nothing(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_query_with_state_goes_on_after_a_death_between_its_table_and_its_own_record(
+def test_a_stateful_query_resumes_after_a_crash_between_its_table_commit_and_its_checkpoint(
     spark: SparkSession, flags: dict[str, Any]
 ) -> None:
     """`test_deaths` has this moment, too: its step table.committed."""
@@ -366,7 +366,7 @@ def ids(directory: Path) -> list[int]:
     return [row["id"] for row in ds.dataset(directory / "t", partitioning="hive").to_table().to_pylist()]
 
 
-def test_a_job_that_runs_on_waits_for_tables_that_are_not_there_yet(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_continuous_job_waits_for_missing_tables(spark: SparkSession, tmp_path: Path) -> None:
     shop, flags, told, looks = Shop(), {"data": tmp_path}, list[Any](), list[int]()
     ran(shop.app, flags, (shop.sales, sales(*range(9))))
 
@@ -383,19 +383,19 @@ def test_a_job_that_runs_on_waits_for_tables_that_are_not_there_yet(spark: Spark
     assert {row.key: row.value["count"] for row in sent} == {"w0": 3, "w1": 3, "w2": 3}
 
 
-def test_a_table_that_nobody_has_written_is_an_error_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_never_written_gives_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoTableError, match="run the job that writes it first"):
         read_table(spark, Shop().app, "nothing", flags={"data": tmp_path})
 
 
-def test_a_format_whose_jars_are_not_there_is_an_error_that_says_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_format_without_its_jars_gives_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop()
     made = job("x", inputs=shop.sales, outputs=Table("t", format="delta"))(lambda frame: frame)
     with pytest.raises(MissingJarsError, match="lacks the jars for delta tables"):
         run_job(spark, shop.app, made, once=True, flags={"data": tmp_path})
 
 
-def test_what_is_no_job_is_refused_where_it_is_declared() -> None:
+def test_an_invalid_job_is_refused_at_declaration() -> None:
     shop = Shop()
     with pytest.raises(JobDefinitionError, match="inputs are topics"):
         job("x", inputs="sales", outputs=Table("t"))(lambda frame: frame)
@@ -415,7 +415,7 @@ def test_what_is_no_job_is_refused_where_it_is_declared() -> None:
         job("x", inputs=shop.sales, outputs=[Table("a"), Table("b")])(lambda frame: frame).results([None])
 
 
-def test_a_class_is_a_job_too() -> None:
+def test_a_class_can_be_a_job() -> None:
     shop = Shop()
 
     class DailySales(Job):

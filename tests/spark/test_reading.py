@@ -67,7 +67,7 @@ class Pages:
 VISITS = [Visit(who=n % 5, page=f"/{n % 3}", at=1_700_000_000_000 + n * 1000) for n in range(40)]
 
 
-def test_a_state_is_a_table_from_its_changelog(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_state_is_read_as_a_table_from_its_changelog(spark: SparkSession, tmp_path: Path) -> None:
     pages, flags = Pages(), {"data": tmp_path}
     ran(pages.app, flags, (pages.visits, VISITS))
     ran(pages.app, flags, (pages.visits, [Visit(who=4, page="forget", at=VISITS[-1].at)]))
@@ -107,7 +107,7 @@ def _counted() -> dict[tuple[int, str], int]:
     return found
 
 
-def test_sql_asks_and_follows(spark: SparkSession, tmp_path: Path) -> None:
+def test_sql_queries_and_follows(spark: SparkSession, tmp_path: Path) -> None:
     pages, flags = Pages(), {"data": tmp_path}
     ran(pages.app, flags, (pages.visits, VISITS), (pages.hourly, []))
     tumbling = "select window.start as start, count(*) as visits from visits group by window(event_time, '10 seconds')"

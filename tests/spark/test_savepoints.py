@@ -54,7 +54,7 @@ def shop() -> App:
 NOON = datetime(2024, 2, 14, 12, tzinfo=UTC)
 
 
-def test_what_is_written_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_written_savepoint_is_read(spark: SparkSession, tmp_path: Path) -> None:
     app, uri, flags = shop(), f"{tmp_path}/savepoints/history", {"data": tmp_path}
     numbers = spark.range(1000)
     when = "timestamp_millis(1707912000000)"
@@ -86,7 +86,7 @@ def test_what_is_written_is_read(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.sql("select sum(value) from till_sums").first()[0] == sum(range(1000))
 
 
-def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_mismatched_data_is_refused_with_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
     app, uri, flags = shop(), f"{tmp_path}/savepoints/wrong", {"data": tmp_path}
 
     def write(**states: Any) -> None:
@@ -140,9 +140,7 @@ async def _all_seen(app: App, flags: dict[str, Any]) -> bool:
     return sum(task.lag for service in report.services for task in service.tasks) == 0
 
 
-def test_maps_of_an_earlier_version_are_read_although_their_keys_are_written_otherwise(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_maps_of_an_earlier_version_are_read_despite_another_key_encoding(spark: SparkSession, tmp_path: Path) -> None:
     earlier = Path(__file__).parents[1] / "integration" / "earlier" / "embedded.tar.xz"
     with tarfile.open(earlier) as archive:
         archive.extractall(tmp_path, filter="data")

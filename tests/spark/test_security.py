@@ -75,7 +75,9 @@ def flags(secure: Secure, directory: Path, listener: str, **settings: Any) -> di
         "both",
     ],
 )
-def test_topics_are_read_and_written_through_it(spark: SparkSession, secure: Secure, tmp_path: Path, kind: str) -> None:
+def test_topics_are_read_and_written_over_a_secured_connection(
+    spark: SparkSession, secure: Secure, tmp_path: Path, kind: str
+) -> None:
     settings = {
         "tls": lambda: flags(secure, tmp_path, "TLS"),
         "certificate": lambda: flags(secure, tmp_path, "MUTUAL", **client(secure, "client.key")),

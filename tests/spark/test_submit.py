@@ -28,7 +28,7 @@ def command() -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("log", ["embedded", "kafka"])
-def test_spark_submit_as_the_page_says(request: pytest.FixtureRequest, tmp_path: Path, log: str) -> None:
+def test_spark_submit_works_as_documented(request: pytest.FixtureRequest, tmp_path: Path, log: str) -> None:
     flags: dict[str, Any] = {"data": tmp_path}
     environment = {"TIDEGATE_DATA": str(tmp_path), "SPARK_CONF_DIR": str(tmp_path)}
     environment["JAVA_HOME"] = str(java_home_for(find_java("Spark")))

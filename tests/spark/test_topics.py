@@ -101,7 +101,7 @@ def test_topics_are_typed_frames_with_their_records_origin(
     assert sorted(row.value.order for row in streamed) == [order.id for order in ORDERS]
 
 
-def test_a_stream_goes_on_where_it_was(spark: SparkSession, flags: dict[str, Any], tmp_path: Path) -> None:
+def test_a_stream_resumes_at_its_position(spark: SparkSession, flags: dict[str, Any], tmp_path: Path) -> None:
     shop = Shop()
     ran(shop.app, flags, (shop.orders, ORDERS[:20]))
     place = tmp_path / "checkpoint"
@@ -168,7 +168,7 @@ def _noon(order: Order) -> int:
     return order.at + 43_200_000
 
 
-def test_what_spark_cannot_express_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
+def test_types_that_spark_cannot_express_are_refused_with_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
     shop = Shop(watermark=Punctuated(mark=lambda _value, at: at))
     ran(shop.app, {"data": tmp_path})
 

@@ -35,7 +35,7 @@ async def nothing(ctx: Context, event: Any) -> None: ...
 # -- apps --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_option_that_nobody_knows_is_refused_with_the_one_that_was_meant() -> None:
+def test_an_unknown_option_is_refused_with_a_suggestion() -> None:
     with pytest.raises(DefinitionError, match="'comit_interval'; did you mean 'commit_interval'"):
         App("app", comit_interval=1)  # type: ignore[call-arg]
     with pytest.raises(DefinitionError, match="'colour'; 'tidegate config' lists them"):
@@ -57,7 +57,7 @@ def test_every_setting_is_a_parameter_of_its_own_with_the_settings_type() -> Non
         assert given == ((hints[name] | None) if name != "data" else str | Path | None), name
 
 
-def test_a_setting_that_is_given_holds_and_others_keep_their_defaults() -> None:
+def test_a_given_setting_applies_and_others_keep_their_defaults() -> None:
     app = App("app", partitions=7, kafka_tls="on", data="here")
     assert app.define().options == {"partitions": 7, "kafka_tls": "on", "data": "here"}
     settings = resolve(app.define().options, environment={}).settings
@@ -87,7 +87,7 @@ def test_public_names_are_few_annotated_and_documented() -> None:
         ("send_many", "topic.send_many"),
     ],
 )
-def test_what_is_elsewhere_is_named_where_it_is_missed(name: str, instead: str) -> None:
+def test_a_missing_attribute_suggests_the_right_name(name: str, instead: str) -> None:
     app = App("app")
     with pytest.raises(AttributeError, match=re.escape(f"write {instead}")):
         getattr(app, name)
@@ -136,7 +136,7 @@ assert loaded() == ["faust", "mode", "tidegate.faust_host"], loaded()
 
 
 @pytest.mark.parametrize("wrong", [{"time": "at"}, {"watermark": 5}])
-def test_what_is_no_source_of_time_and_no_strategy_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_timestamp_source_or_strategy_is_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(DefinitionError, match=f"{name}="):
         App("app", **wrong)
@@ -147,7 +147,7 @@ def test_what_is_no_source_of_time_and_no_strategy_is_refused(wrong: dict[str, A
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_topics_definition_says_what_was_declared() -> None:
+def test_a_topics_definition_reflects_its_declaration() -> None:
     app = App("app", time=EventTime("name"), watermark=Monotonic())
     topic = app.topic("t", value_type=Event, key="name", partitions=3, retention=timedelta(hours=1), retention_bytes=9)
     definition = topic.definition
@@ -163,7 +163,7 @@ def test_a_topics_definition_says_what_was_declared() -> None:
     assert (str(topic), repr(app)) == ("<Topic t>", "<App app>")
 
 
-def test_a_type_in_the_place_of_a_name_is_told_where_it_belongs() -> None:
+def test_a_type_in_place_of_a_name_gives_an_error_with_the_right_parameter() -> None:
     with pytest.raises(DefinitionError, match="value_type="):
         App("app").topic("t", Event)  # type: ignore[call-overload]
     with pytest.raises(DefinitionError, match=r"declares one topic"):
@@ -360,7 +360,7 @@ def test_the_key_type_is_the_topics_unless_the_service_says_otherwise() -> None:
         assert seen == [5, 6]
 
 
-def test_a_definition_is_taken_when_it_is_asked_for() -> None:
+def test_a_definition_reflects_the_declarations_so_far() -> None:
     app = App("app", partitions=2)
     topic = app.topic("t")
     assert app.define().services == ()
@@ -372,7 +372,7 @@ def test_a_definition_is_taken_when_it_is_asked_for() -> None:
     assert definition.resolve().settings.partitions == 2
 
 
-async def test_nothing_can_be_sent_while_the_app_is_not_running() -> None:
+async def test_sending_is_refused_while_the_app_is_not_running() -> None:
     app = App("app")
     topic = app.topic("t")
     with pytest.raises(LogUnavailableError, match="not running"):

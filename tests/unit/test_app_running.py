@@ -45,7 +45,7 @@ async def recovered(directory: Path, *, faust: bool) -> int:
 
 
 @beside
-async def test_what_was_handled_is_committed_when_the_app_is_stopped(tmp_path: Path, faust: bool) -> None:
+async def test_handled_records_are_committed_when_the_app_stops(tmp_path: Path, faust: bool) -> None:
     handled = asyncio.Event()
     app, words, _ = make_app(tmp_path, faust=faust, commit_interval=60, handled=handled)
     await app.start()
@@ -88,7 +88,7 @@ async def test_a_bounded_run_ends_the_wait_without_a_failure(tmp_path: Path, fau
 
 
 @beside
-async def test_a_start_that_fails_raises_and_leaves_nothing_to_stop(tmp_path: Path, faust: bool) -> None:
+async def test_a_failed_start_raises_and_leaves_nothing_running(tmp_path: Path, faust: bool) -> None:
     first, _, _ = make_app(tmp_path, faust=False)
     await first.start()
     second, _, _ = make_app(tmp_path, faust=faust)

@@ -192,7 +192,7 @@ KINDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_what_is_written_reads_back_the_same(kind: str, data: st.DataObject) -> None:
+def test_values_round_trip(kind: str, data: st.DataObject) -> None:
     type_, strategy = KINDS[kind]
     value = data.draw(strategy)
     codec = codec_for(type_)
@@ -354,7 +354,7 @@ def test_a_value_that_would_not_come_back_is_refused(type_: Any, value: Any, exp
         (dict[str, Person | Stranger], "Stranger"),
     ],
 )
-def test_a_type_that_cannot_be_read_back_is_refused_with_what_is_supported(type_: Any, reason: str) -> None:
+def test_an_unsupported_type_is_refused_with_the_supported_ones(type_: Any, reason: str) -> None:
     with pytest.raises(DefinitionError, match=reason) as caught:
         codec_for(type_)
 

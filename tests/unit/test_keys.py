@@ -33,7 +33,7 @@ class Place(msgspec.Struct, frozen=True):
         (UUID(int=1), b'"00000000-0000-0000-0000-000000000001"'),
     ],
 )
-def test_a_key_has_these_bytes_and_comes_back(key: Any, raw: bytes) -> None:
+def test_a_key_round_trips_through_its_bytes(key: Any, raw: bytes) -> None:
     assert encode_key(key) == raw
     assert decode_key(raw, tuple[str, int] if isinstance(key, tuple) else type(key)) == key
 
@@ -43,7 +43,7 @@ def test_equal_keys_have_equal_bytes_whatever_their_order() -> None:
 
 
 @pytest.mark.parametrize("key", [None, float("nan"), object()])
-def test_what_cannot_be_a_key_is_refused(key: Any) -> None:
+def test_an_invalid_key_is_refused(key: Any) -> None:
     with pytest.raises(EncodeError, match="cannot be a key"):
         encode_key(key)
 

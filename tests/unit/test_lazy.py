@@ -21,7 +21,7 @@ def test_a_name_is_loaded_once_and_then_there() -> None:
     assert module["dumps"] is json.dumps
 
 
-def test_an_unknown_one_is_said_to_be_missing_in_that_module() -> None:
+def test_an_unknown_name_is_reported_as_missing_in_its_module() -> None:
     with pytest.raises(AttributeError, match="module 'mine' has no attribute 'loads'"):
         loader({"__name__": "mine"}, {"json": ("dumps",)})("loads")
 

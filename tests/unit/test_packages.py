@@ -41,7 +41,7 @@ def test_every_optional_package_has_an_extra_or_a_group() -> None:
     assert set(OPTIONAL) <= locked("dev") | locked("java") | locked("jwt") | locked("spark")
 
 
-def test_no_module_needs_what_is_optional() -> None:
+def test_no_module_requires_an_optional_dependency() -> None:
     """But Spark's side, and the plugin of pytest, which need what they are for."""
     script = f"""
 import importlib, json, pkgutil, sys

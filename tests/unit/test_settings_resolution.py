@@ -23,7 +23,7 @@ def test_a_flag_wins_over_the_environment_over_the_app_over_the_default() -> Non
     assert (resolved.settings.store, resolved.sources["store"]) == ("rocksdb", "default")
 
 
-def test_an_empty_variable_says_nothing() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert resolve({}, {}, {"TIDEGATE_DATA": ""}).sources["data"] == "default"
 
 
@@ -37,7 +37,7 @@ def test_an_empty_variable_says_nothing() -> None:
         ("TIDEGATE_WINTER", "'tidegate config' lists all settings"),
     ],
 )
-def test_a_variable_that_is_no_setting_is_told(name: str, advice: str) -> None:
+def test_an_unknown_variable_is_reported(name: str, advice: str) -> None:
     environment = {name: "1", "TIDEGATE_DATA": "/environment", "COMMIT_INTERVAL": "1"}
 
     (sentence,) = resolve({}, {}, environment).ignored
@@ -46,7 +46,7 @@ def test_a_variable_that_is_no_setting_is_told(name: str, advice: str) -> None:
     assert advice in sentence
 
 
-def test_variables_that_others_read_are_not_told() -> None:
+def test_variables_of_other_programs_are_not_reported() -> None:
     """Whatever the tree mentions is a setting, or read elsewhere; but for the misspelt ones of tests."""
     root = Path(__file__).parents[2]
     places = [root / place for place in ("framework", "app", "api", "services", "spark", "docker", "examples", "tests")]
@@ -68,7 +68,7 @@ def test_variables_that_others_read_are_not_told() -> None:
     assert resolve({}, {}, dict.fromkeys(others, "1")).ignored == ()
 
 
-def test_what_kubernetes_tells_of_a_service_is_no_setting() -> None:
+def test_service_variables_of_kubernetes_are_not_settings() -> None:
     told = {
         "TIDEGATE_PORT": "tcp://10.0.0.7:8000",
         "TIDEGATE_PORT_8000_TCP": "tcp://10.0.0.7:8000",

@@ -58,7 +58,7 @@ async def receive(address: str, topic: str, count: int) -> list[bytes]:
         return [(await consumer.getone()).value for _ in range(count)]
 
 
-async def test_records_and_the_address_outlive_a_kill_and_a_restart(broker: Broker) -> None:
+async def test_records_and_the_address_survive_a_kill_and_a_restart(broker: Broker) -> None:
     topic, address, first = f"kept-{uuid.uuid4().hex}", broker.address, broker.pid
     await send(address, topic, b"one")
 
@@ -79,7 +79,7 @@ def test_only_loopback_is_listened_on(broker: Broker) -> None:
     assert broker.port in {each.laddr.port for each in listening}
 
 
-def test_a_paused_broker_runs_and_does_not_answer(broker: Broker) -> None:
+def test_a_paused_broker_is_running_but_does_not_respond(broker: Broker) -> None:
     try:
         assert broker.pause()
         assert psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED
@@ -90,7 +90,7 @@ def test_a_paused_broker_runs_and_does_not_answer(broker: Broker) -> None:
     broker.wait_until_ready()
 
 
-def test_starting_a_broker_that_runs_changes_nothing(broker: Broker) -> None:
+def test_starting_a_running_broker_has_no_effect(broker: Broker) -> None:
     pid = broker.pid
 
     assert Broker(broker.data).start() is False
@@ -101,7 +101,7 @@ def test_starting_a_broker_that_runs_changes_nothing(broker: Broker) -> None:
     assert broker.pid == pid
 
 
-def test_a_taken_port_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_and_no_files_are_left(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         taken = Broker(tmp_path / "kafka", port=port)
@@ -113,7 +113,7 @@ def test_a_taken_port_is_named_and_nothing_is_left_behind(tmp_path: Path) -> Non
         _ = taken.address
 
 
-def test_a_paused_broker_can_be_stopped_and_one_that_dies_shows_its_last_words(
+def test_a_paused_broker_can_be_stopped_and_a_dying_broker_shows_its_last_output(
     private_kafka: Callable[[], Broker],
 ) -> None:
     broker = private_kafka()
@@ -131,7 +131,7 @@ def test_a_paused_broker_can_be_stopped_and_one_that_dies_shows_its_last_words(
     assert not broker.running
 
 
-def test_of_two_who_start_it_at_once_one_does(data: Path) -> None:
+def test_concurrent_starts_launch_one_broker(data: Path) -> None:
     port = free_port()
     with ThreadPoolExecutor() as threads:
         started = list(threads.map(lambda _: Broker(data, port=port).start(daemon=True), range(2)))

@@ -33,7 +33,7 @@ def listed(project: KafkaProject, *arguments: str) -> set[str]:
 # ------------------------------------------------------------------------------------------------------------ sending
 
 
-def test_without_a_worker_send_makes_the_topics_and_a_bounded_run_finds_the_records(project: KafkaProject) -> None:
+def test_without_a_worker_send_creates_the_topics_and_a_bounded_run_reads_the_records(project: KafkaProject) -> None:
     project.greet(["ann", "bob", "ann"])
     assert rows(project, "topics", "hello.py")[project.topic("greetings")]["records"] == 3
     assert rows(project, "services", "hello.py")["greeter"]["lag"] > 0
@@ -45,7 +45,7 @@ def test_without_a_worker_send_makes_the_topics_and_a_bounded_run_finds_the_reco
     assert rows(project, "services", "hello.py")["greeter"]["lag"] == 0
 
 
-def test_what_tail_prints_can_be_sent_again(project: KafkaProject) -> None:
+def test_the_output_of_tail_can_be_sent_again(project: KafkaProject) -> None:
     project.greet(["ann", "bob"])
     printed = project.run("tail", "hello.py", project.topic("greetings"), "--until-end").stdout
 
@@ -66,7 +66,7 @@ def test_a_bad_line_stops_a_send_after_all_lines_before_it(project: KafkaProject
     assert len(project.json("tail", "hello.py", project.topic("greetings"), "--until-end")) == 1
 
 
-def test_a_record_that_no_request_can_hold_is_refused_with_its_line(project: KafkaProject) -> None:
+def test_a_record_above_the_request_limit_is_refused_with_its_line(project: KafkaProject) -> None:
     big = json.dumps({"name": "ann", "text": "x" * 60_000})
 
     done = project.run(
@@ -80,7 +80,7 @@ def test_a_record_that_no_request_can_hold_is_refused_with_its_line(project: Kaf
 # ------------------------------------------------------------------------------------------------- beside two workers
 
 
-def test_commands_work_beside_two_workers(project: KafkaProject) -> None:
+def test_commands_work_alongside_two_workers(project: KafkaProject) -> None:
     names = [f"n{number}" for number in range(40)]
     with project.worker() as one, project.worker() as two:
         project.greet(names * 2)
@@ -119,7 +119,7 @@ def test_commands_work_beside_two_workers(project: KafkaProject) -> None:
         assert project.seen("--limit", "1") != {}
 
 
-def test_looking_at_state_leaves_nothing_behind_and_changes_nothing(project: KafkaProject) -> None:
+def test_reading_state_changes_nothing_and_leaves_no_files(project: KafkaProject) -> None:
     project.greet(["ann"])
     project.run("worker", "hello.py", "--until-end")
     scratch = project.directory / "scratch"
@@ -135,7 +135,7 @@ def test_looking_at_state_leaves_nothing_behind_and_changes_nothing(project: Kaf
 # -------------------------------------------------------------------------------------------------------------- tail
 
 
-def test_tail_follows_what_is_committed(project: KafkaProject) -> None:
+def test_tail_follows_committed_records(project: KafkaProject) -> None:
     counts = project.topic("counts")
     with project.worker():
         project.greet(["old"])
@@ -149,7 +149,7 @@ def test_tail_follows_what_is_committed(project: KafkaProject) -> None:
         assert [json.loads(line)["key"] for line in tail.stdout.splitlines()] == ["new", "new"]
 
 
-def test_tail_waits_for_a_topic_that_is_not_there_yet(project: KafkaProject) -> None:
+def test_tail_waits_for_a_topic_to_be_created(project: KafkaProject) -> None:
     tail = project.start("tail", "hello.py", project.topic("greetings"), "--count", "1")
     tail.wait_for("waiting for it")
     project.greet(["ann"])
@@ -169,7 +169,7 @@ def test_tail_of_one_partition_shows_only_that(project: KafkaProject) -> None:
     assert "has 4 partitions" in project.run("tail", "hello.py", greetings, "--partition", "4", code=1).stderr
 
 
-def test_tail_goes_on_after_a_reset(project: KafkaProject) -> None:
+def test_tail_continues_after_a_reset(project: KafkaProject) -> None:
     greetings = project.topic("greetings")
     project.greet(["ann"] * 20)
     tail = project.start("tail", "hello.py", greetings, "--from-beginning")
@@ -212,9 +212,7 @@ def test_config_shows_the_broker_and_where_it_comes_from(project: KafkaProject) 
     [["services"], ["topics"], ["state", "list", "hello.py", "greeter", "seen"], ["reset", "hello.py", "--yes"]],
     ids=lambda arguments: arguments[0],
 )
-def test_a_broker_that_is_not_there_is_an_error_that_says_what_to_do(
-    project: KafkaProject, arguments: list[str]
-) -> None:
+def test_a_missing_broker_gives_an_error_with_advice(project: KafkaProject, arguments: list[str]) -> None:
     nowhere = f"kafka://127.0.0.1:{free_port()}"
     command = arguments if len(arguments) > 1 else [*arguments, "hello.py"]
     began = time.monotonic()
@@ -227,7 +225,7 @@ def test_a_broker_that_is_not_there_is_an_error_that_says_what_to_do(
     assert time.monotonic() - began < 15
 
 
-def test_a_worker_says_that_it_waits_for_a_broker(project: KafkaProject) -> None:
+def test_a_worker_logs_that_it_waits_for_a_broker(project: KafkaProject) -> None:
     nowhere = f"kafka://127.0.0.1:{free_port()}"
 
     done = project.run("worker", "hello.py", "--broker", nowhere, "--kafka-connect-timeout", "3", code=1)
@@ -239,7 +237,7 @@ def test_a_worker_says_that_it_waits_for_a_broker(project: KafkaProject) -> None
 # ------------------------------------------------------------------------------------------------------------- reset
 
 
-def test_reset_starts_anew_from_the_input(project: KafkaProject) -> None:
+def test_after_a_reset_the_app_starts_from_the_beginning_of_its_input(project: KafkaProject) -> None:
     project.greet(["ann", "ann"])
     project.run("worker", "hello.py", "--until-end")
     assert len(project.all_counted()) == 3
@@ -262,7 +260,7 @@ def test_reset_starts_anew_from_the_input(project: KafkaProject) -> None:
     assert len(project.all_counted()) == 3
 
 
-def test_a_worker_elsewhere_throws_its_state_away_after_a_reset(project: KafkaProject) -> None:
+def test_a_worker_on_another_machine_discards_its_state_after_a_reset(project: KafkaProject) -> None:
     """Its directory was not there to be emptied: the changelogs tell it."""
     project.greet(["ann", "ann"])
     project.run("worker", "hello.py", "--until-end", "--data", "elsewhere")
@@ -276,7 +274,7 @@ def test_a_worker_elsewhere_throws_its_state_away_after_a_reset(project: KafkaPr
     assert len(project.all_counted()) == 3
 
 
-def test_a_reset_of_everything_leaves_other_apps_alone(project: KafkaProject, tmp_path: Path) -> None:
+def test_a_full_reset_does_not_affect_other_apps(project: KafkaProject, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = KafkaProject(tmp_path / "other", project.broker, app=f"{project.app}.eu")
     try:

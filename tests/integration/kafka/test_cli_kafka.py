@@ -66,7 +66,7 @@ def test_the_directory_of_the_user_is_the_usual_one(project: Project) -> None:
     assert f"data {broker.data}" in project.run("kafka", "status", code=1, XDG_DATA_HOME=share).stderr
 
 
-def test_errors_say_what_to_do(project: Project) -> None:
+def test_errors_give_advice(project: Project) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         assert "--port" in project.run("kafka", "start", "--data", "kafka", "--port", port, code=1).stderr

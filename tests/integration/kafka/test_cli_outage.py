@@ -48,7 +48,7 @@ def test_a_worker_logs_once_that_its_broker_is_unavailable_and_once_that_it_reco
         assert len(said) <= 6, said
 
 
-def test_a_send_whose_broker_goes_away_says_what_is_certain(project: KafkaProject, broker: Broker) -> None:
+def test_a_send_reports_what_was_acknowledged_when_its_broker_goes_away(project: KafkaProject, broker: Broker) -> None:
     big = project.directory / "big.jsonl"
     big.write_text(lines({"name": f"n{number}", "text": "x" * 100} for number in range(300_000)))
     sending = project.start(

@@ -72,7 +72,7 @@ def test_sigterm_stops_all_with_0_and_everything_committed(project: KafkaProject
     assert project.seen() == dict.fromkeys(names, 1)
 
 
-def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(project: KafkaProject) -> None:
+def test_a_killed_process_is_restarted_without_data_loss(project: KafkaProject) -> None:
     count, names = 30_000, [f"n{number}" for number in range(300)]
     worker = start(project, 2)
     big = project.directory / "big.jsonl"
@@ -106,7 +106,7 @@ def test_a_failing_handler_stops_all_and_its_error_is_shown_once(project: KafkaP
     assert "restarting it" not in worker.output
 
 
-def test_a_bounded_run_of_several_processes_comes_to_its_end(project: KafkaProject) -> None:
+def test_a_bounded_run_of_several_processes_ends(project: KafkaProject) -> None:
     names = [f"n{number}" for number in range(50)]
     project.greet(names * 2)
     project.run("send", "hello.py", project.topic("notes"), stdin=lines({"who": number} for number in range(20)))
@@ -119,7 +119,7 @@ def test_a_bounded_run_of_several_processes_comes_to_its_end(project: KafkaProje
     assert len(project.json("state", "list", "hello.py", "pad", "last")) == 20
 
 
-def test_a_savepoint_that_stops_the_app_ends_all_and_none_is_started_again(project: KafkaProject) -> None:
+def test_stopping_with_a_savepoint_ends_all_processes_without_restarts(project: KafkaProject) -> None:
     worker = start(project, 2)
     project.greet(["ann"])
     project.counted(1)
@@ -131,7 +131,7 @@ def test_a_savepoint_that_stops_the_app_ends_all_and_none_is_started_again(proje
     assert "all 2 processes have ended" in worker.output
 
 
-def test_when_the_first_process_is_killed_the_others_stop_by_themselves(project: KafkaProject) -> None:
+def test_the_other_processes_stop_when_the_first_is_killed(project: KafkaProject) -> None:
     worker = start(project, 2)
     orphans = children(worker)
     project.greet(["ann"])
@@ -146,7 +146,7 @@ def test_when_the_first_process_is_killed_the_others_stop_by_themselves(project:
     assert worker.output.count("stopped: everything that was handled is committed") == 2
 
 
-def test_a_second_signal_stops_at_once(project: KafkaProject) -> None:
+def test_a_second_signal_stops_immediately(project: KafkaProject) -> None:
     app = f"{project.app}-slow"
     (project.directory / "slow.py").write_text(SLOW.format(app=app))
     worker = project.start("worker", "slow.py", "--processes", "2")

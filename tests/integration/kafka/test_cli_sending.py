@@ -72,7 +72,7 @@ def project(tmp_path: Path, kafka: SharedKafka) -> Iterator[KafkaProject]:
     made.close()
 
 
-def test_single_values_keep_their_order_and_many_come_together_or_not_at_all(project: KafkaProject) -> None:
+def test_single_values_keep_their_order_and_batches_are_atomic(project: KafkaProject) -> None:
     app = project.app
     (project.directory / "sender.py").write_text(SENDER.format(app=app))
     with project.worker("sender.py") as worker:
@@ -92,7 +92,7 @@ def test_single_values_keep_their_order_and_many_come_together_or_not_at_all(pro
         assert [int(value.rpartition("-")[2]) for value in many] == [n for n in range(200) if f"{n % 5:03}" == key]
 
 
-async def test_the_positions_of_each_service_are_there_for_tools_that_watch_lag(
+async def test_the_positions_of_each_service_are_visible_to_lag_monitors(
     project: KafkaProject, kafka: SharedKafka
 ) -> None:
     project.greet(f"n{number}" for number in range(100))

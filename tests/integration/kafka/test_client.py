@@ -28,7 +28,7 @@ class _Closed:
         self._writer.close()
 
 
-def test_a_connection_that_was_closed_under_its_sender_is_made_anew(kafka: SharedKafka) -> None:
+def test_a_connection_closed_during_a_send_is_reopened(kafka: SharedKafka) -> None:
     """uvloop raises RuntimeError then, which aiokafka does not expect: the sender must get a Kafka error."""
 
     async def main() -> tuple[Any, Any]:

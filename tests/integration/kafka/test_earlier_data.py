@@ -26,7 +26,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize("stores", ["local stores", pytest.param("changelogs", marks=pytest.mark.slow)])
-def test_an_app_whose_worker_was_killed_is_read_and_goes_on_exactly_once(ledger: Ledger, stores: str) -> None:
+def test_an_earlier_app_with_a_killed_worker_resumes_exactly_once(ledger: Ledger, stores: str) -> None:
     if stores == "changelogs":
         shutil.rmtree(ledger.data / "ledger" / "worker-0")
     assert ledger.contents() == expected("kafka", "stored")

@@ -292,7 +292,7 @@ async def ask():
 """
 
 
-async def test_agents_are_asked_and_cast_to(make: Make) -> None:
+async def test_agents_receive_asks_and_casts(make: Make) -> None:
     shop = make(ASKED, "partitions=2, faust={'reply_create_topic': True}")
     worker = shop.work()
 
@@ -382,7 +382,7 @@ def test_the_only_worker_of_an_embedded_log_leads(make: Make) -> None:
     assert worker.stop() == 0
 
 
-def test_pages_are_served_if_the_app_asks_for_a_web_server(make: Make) -> None:
+def test_pages_are_served_if_the_app_enables_the_web_server(make: Make) -> None:
     port = free_port()
     page = """
 @app.faust.page("/total/")
@@ -400,7 +400,7 @@ async def total(web, request):
     assert worker.stop() == 0, worker.output
 
 
-def test_agents_log_in_as_services_do_over_tls(tmp_path: Path, secure: Secure) -> None:  # noqa: F811  the fixture
+def test_agents_authenticate_like_services_over_tls(tmp_path: Path, secure: Secure) -> None:  # noqa: F811  the fixture
     login = secure.settings(
         kafka_tls="on", kafka_sasl_mechanism="SCRAM-SHA-512", kafka_sasl_username=USER, kafka_sasl_password=PASSWORD
     )
@@ -423,7 +423,7 @@ FAUST_TOPIC = 'app.topic("{0}", key_type=str, value_type={1})'
 OUR_TOPIC = 'app.topic("{0}", value_type={1}, key="customer")'
 
 
-def test_an_app_that_comes_from_faust_goes_on_where_it_was(tmp_path: Path, kafka: SharedKafka) -> None:
+def test_an_app_migrated_from_faust_resumes_at_its_position(tmp_path: Path, kafka: SharedKafka) -> None:
     """As docs/from-faust.md says: another app and other topics, the same agents."""
     before = (Path(__file__).parent / "faust_shop.py").read_text()
     shop = Shop(tmp_path, kafka.url, "")
@@ -523,7 +523,7 @@ async def alarm(stream):
 """
 
 
-async def test_agents_see_committed_records_only_and_commit_behind_what_was_aborted(make: Make) -> None:
+async def test_agents_see_committed_records_only_and_commit_past_aborted_ones(make: Make) -> None:
     shop = make(HEARD, "partitions=1")
     worker = shop.work()
     worker.wait_for("recovered")
@@ -567,7 +567,7 @@ async def drummer(stream):
 
 
 @pytest.mark.parametrize("program", ["tidegate", "faust"])
-def test_an_agent_that_fails_stops_the_worker_and_handles_the_event_again(make: Make, program: str) -> None:
+def test_a_failed_agent_stops_the_worker_and_handles_the_event_again(make: Make, program: str) -> None:
     shop = make(FAILS, "partitions=1")
     worker = shop.work(program)
     shop.send_to("beats", "one", "bad", "two")
@@ -587,7 +587,7 @@ def test_an_agent_that_fails_stops_the_worker_and_handles_the_event_again(make: 
     assert worker.stop() == 0, worker.output
 
 
-def test_fausts_own_supervisor_goes_on_and_the_failure_is_shown(make: Make) -> None:
+def test_fausts_supervisor_restarts_the_agent_and_the_failure_is_shown(make: Make) -> None:
     shop = make(FAILS, 'partitions=1, faust={"agent_supervisor": "mode.OneForOneSupervisor"}')
     worker = shop.work()
     shop.send_to("beats", "one", "bad", "two")
@@ -617,7 +617,7 @@ async def drummer(stream):
 """
 
 
-def test_a_worker_that_stops_waits_for_busy_agents_as_long_as_for_handlers(make: Make) -> None:
+def test_a_stopping_worker_waits_for_busy_agents_as_long_as_for_handlers(make: Make) -> None:
     shop = make(BUSY, "partitions=1, drain_seconds=1.0")
     worker = shop.work()
     shop.send_to("beats", "one")
@@ -657,7 +657,7 @@ def settle(shop: Shop, sent: int) -> None:
         assert time.monotonic() < deadline, (sent, len(likes), len(reached))
 
 
-def test_after_kill_9_services_are_exact_and_agents_have_lost_nothing(make: Make) -> None:
+def test_after_kill_9_services_are_exact_and_agents_lose_nothing(make: Make) -> None:
     shop = make(PIPELINE)
     shop.send_to("raw", *events(2000))
     for already in (50, 500):
@@ -674,7 +674,7 @@ def test_after_kill_9_services_are_exact_and_agents_have_lost_nothing(make: Make
     check_results(shop, 2000)
 
 
-def test_workers_come_and_go(make: Make) -> None:
+def test_workers_join_and_leave(make: Make) -> None:
     shop = make(PIPELINE)
     first = shop.work()
     shop.send_to("raw", *events(300, keys=12))

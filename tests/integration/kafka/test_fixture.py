@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from tidegate_app.kafka.plugin import SharedKafka
 
 
-async def test_the_broker_takes_and_gives_records(kafka: SharedKafka) -> None:
+async def test_the_broker_accepts_and_returns_records(kafka: SharedKafka) -> None:
     topic = f"fixture-{uuid.uuid4().hex}"
     producer = AIOKafkaProducer(bootstrap_servers=kafka.address, transactional_id=topic)
     async with producer, producer.transaction():

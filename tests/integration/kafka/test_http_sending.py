@@ -32,7 +32,7 @@ def start(project: KafkaProject, port: int, number: int) -> Running:
 
 
 @pytest.mark.timeout(400)
-async def test_requests_to_any_worker_are_carried_out_once_and_by_one_of_them(project: KafkaProject) -> None:
+async def test_requests_to_any_worker_are_executed_once_by_one_worker(project: KafkaProject) -> None:
     ports = [free_port(), free_port()]
     running = [start(project, port, number) for number, port in enumerate(ports)]
     for one in running:

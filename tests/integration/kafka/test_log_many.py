@@ -55,7 +55,9 @@ async def test_a_reader_gives_its_connections_back(
     assert connections(kafka) == before
 
 
-async def test_partitions_that_come_and_go_leave_the_others_alone(log: KafkaLog, sources: list[TopicPartition]) -> None:
+async def test_assigning_and_revoking_partitions_does_not_affect_others(
+    log: KafkaLog, sources: list[TopicPartition]
+) -> None:
     """One after the other is read from its start, in the middle of what is read of the others."""
     contents = [b"%d" % number for number in range(200)]
     writer = await log.writer()
@@ -73,9 +75,7 @@ async def test_partitions_that_come_and_go_leave_the_others_alone(log: KafkaLog,
     assert all(read == contents for read in found.values())
 
 
-async def test_a_partition_that_is_quiet_does_not_hold_up_one_that_begins(
-    log: KafkaLog, sources: list[TopicPartition]
-) -> None:
+async def test_an_idle_partition_does_not_delay_a_new_one(log: KafkaLog, sources: list[TopicPartition]) -> None:
     """A broker holds fetches that find nothing: a new partition is not behind them."""
     writer = await log.writer()
     await writer.append({sources[0]: new(b"there")})

@@ -117,7 +117,7 @@ async def read_at_random(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_what_was_committed_is_read_once_and_in_order_and_nothing_else_is(kafka: SharedKafka, seed: int) -> None:
+async def test_exactly_the_committed_records_are_read_once_and_in_order(kafka: SharedKafka, seed: int) -> None:
     chance = random.Random(seed)
     log = KafkaLog(kafka.url, KafkaSettings(kafka_max_request_bytes=20_000))
     await log.start()

@@ -81,7 +81,7 @@ async def test_a_record_with_a_future_timestamp_fails_only_its_own_transaction(l
     assert values(await read_all(log, bad)) == []
 
 
-async def test_a_refusal_in_the_second_part_of_a_transaction_takes_the_first_with_it(log: KafkaLog, name: str) -> None:
+async def test_a_refusal_in_the_second_part_of_a_transaction_aborts_the_first(log: KafkaLog, name: str) -> None:
     await log.create([TopicSpec(name=name, partitions=2)])
     good, bad = TopicPartition(name, 0), TopicPartition(name, 1)
 
@@ -132,7 +132,7 @@ async def test_an_oversized_record_fails_its_whole_transaction(
     assert values(await read_all(log, good)) == values(await read_all(log, bad)) == []
 
 
-async def test_what_was_aborted_is_skipped_wherever_reading_starts(log: KafkaLog, name: str) -> None:
+async def test_aborted_records_are_skipped_at_any_start_offset(log: KafkaLog, name: str) -> None:
     await log.create([TopicSpec(name=name, partitions=1)])
     source = TopicPartition(name, 0)
 
@@ -157,9 +157,7 @@ async def test_what_was_aborted_is_skipped_wherever_reading_starts(log: KafkaLog
         assert found == [record.offset for record in everything if record.offset >= position]
 
 
-async def test_readers_wait_for_a_transaction_that_was_left_open_until_its_successor_decides_it(
-    log: KafkaLog, name: str
-) -> None:
+async def test_readers_wait_until_the_successor_resolves_an_open_transaction(log: KafkaLog, name: str) -> None:
     await log.create([TopicSpec(name=name, partitions=1)])
     source = TopicPartition(name, 0)
 
@@ -184,7 +182,7 @@ async def test_readers_wait_for_a_transaction_that_was_left_open_until_its_succe
 # -- positions ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_position_before_what_was_deleted_is_out_of_range(
+async def test_a_position_in_a_deleted_range_is_out_of_range(
     log: KafkaLog, admin: AIOKafkaAdminClient, name: str
 ) -> None:
     await log.create([TopicSpec(name=name, partitions=2)])
@@ -238,7 +236,7 @@ async def test_reading_an_unknown_topic_is_an_error_and_creates_nothing(log: Kaf
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-async def test_topics_are_created_with_what_their_use_needs(
+async def test_topics_are_created_with_the_configuration_of_their_use(
     log: KafkaLog, admin: AIOKafkaAdminClient, name: str
 ) -> None:
     changelog = TopicSpec(name=f"{name}.changelog", partitions=2, compact=True, tombstone_ms=5000, internal=True)
@@ -261,7 +259,9 @@ async def test_a_changelog_that_is_not_compacted_is_refused(log: KafkaLog, name:
         await log.create([TopicSpec(name=name, partitions=1, compact=True)])
 
 
-async def test_more_copies_than_brokers_are_refused_with_what_to_set(kafka: SharedKafka, name: str) -> None:
+async def test_a_replication_factor_above_the_broker_count_is_refused_with_the_setting(
+    kafka: SharedKafka, name: str
+) -> None:
     log = KafkaLog(kafka.url, KafkaSettings(kafka_replication=7))
     await log.start()
     with pytest.raises(LogError, match="kafka_replication"):
@@ -272,7 +272,7 @@ async def test_more_copies_than_brokers_are_refused_with_what_to_set(kafka: Shar
 # -- starting ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_nobody_answers_for_says_where_and_what_to_try() -> None:
+async def test_an_unreachable_broker_gives_an_error_with_its_address_and_advice() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"kafka://127.0.0.1:{taken.getsockname()[1]}"
@@ -282,7 +282,7 @@ async def test_a_log_that_nobody_answers_for_says_where_and_what_to_try() -> Non
         await log.stop()
 
 
-async def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_refused_with_what_to_set(
+async def test_a_transaction_timeout_above_the_brokers_limit_is_refused_with_the_setting(
     kafka: SharedKafka, name: str
 ) -> None:
     log = KafkaLog(kafka.url, KafkaSettings(kafka_transaction_timeout=3600))

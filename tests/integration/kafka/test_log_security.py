@@ -47,7 +47,7 @@ async def test_tls(secure: Secure) -> None:
     await check_works(secure.broker.url_of("TLS"), secure.settings(kafka_tls="on"), "tls")
 
 
-async def test_a_broker_whose_certificate_nobody_vouches_for_is_not_spoken_to(secure: Secure) -> None:
+async def test_a_broker_with_an_untrusted_certificate_is_refused(secure: Secure) -> None:
     message = await refusal(secure.broker.url_of("TLS"), secure.settings(kafka_tls="on", kafka_tls_ca=""))
     assert "is not trusted" in message
     assert "kafka_tls_ca" in message
@@ -83,7 +83,7 @@ async def test_a_wrong_password_is_refused_at_once_and_not_shown(secure: Secure,
     assert "looking-glass" not in message
 
 
-async def test_speaking_plainly_to_a_broker_that_wants_tls_says_what_was_spoken(secure: Secure) -> None:
+async def test_a_plaintext_connection_to_a_tls_broker_gives_an_error_with_the_protocol(secure: Secure) -> None:
     log = KafkaLog(secure.broker.url_of("TLS"), secure.settings(kafka_connect_timeout=1))
     with pytest.raises(LogUnavailableError, match="listen for PLAINTEXT"):
         await log.start()
@@ -94,6 +94,6 @@ def test_a_login_without_a_password_is_refused_before_anything_is_sent() -> None
         KafkaLog("kafka://127.0.0.1:9", KafkaSettings(kafka_sasl_mechanism="PLAIN", kafka_sasl_username=USER))
 
 
-def test_a_certificate_that_cannot_be_read_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_an_unreadable_certificate_is_refused_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nowhere\.pem"):
         KafkaLog("kafka://127.0.0.1:9", KafkaSettings(kafka_tls="on", kafka_tls_ca=str(tmp_path / "nowhere.pem")))

@@ -78,7 +78,7 @@ def freeze(member: KafkaMembership) -> None:
     member._consumer._coordinator._heartbeat_task.cancel()
 
 
-async def test_tasks_are_given_out_though_the_client_of_who_divides_them_knows_no_such_topics(
+async def test_tasks_are_assigned_although_the_leaders_client_does_not_know_the_topics(
     kafka: SharedKafka,
 ) -> None:
     """As when the response that lists them is late or lost: no rebalance would assign them."""
@@ -92,7 +92,7 @@ async def test_tasks_are_given_out_though_the_client_of_who_divides_them_knows_n
         await group.close()
 
 
-async def test_the_first_worker_gets_everything_and_the_second_one_half(group: Group) -> None:
+async def test_the_first_worker_gets_all_tasks_and_the_second_gets_half(group: Group) -> None:
     first = await group.join()
     assert first.owned == set(group.tasks)
 
@@ -103,7 +103,7 @@ async def test_the_first_worker_gets_everything_and_the_second_one_half(group: G
     assert not first.owned & second.owned
 
 
-async def test_whoever_leaves_gives_its_tasks_to_the_others_at_once(group: Group) -> None:
+async def test_a_leaving_worker_hands_its_tasks_over_at_once(group: Group) -> None:
     first, second = await group.join(), await group.join()
     await eventually(lambda: len(first.owned) == TASKS // 2)
     kept = first.owned
@@ -130,7 +130,7 @@ async def test_a_worker_gets_the_tasks_whose_state_it_has(group: Group) -> None:
     assert second.owned | third.owned == set(group.tasks)
 
 
-async def test_a_member_is_confirmed_and_one_that_was_evicted_is_not(group: Group) -> None:
+async def test_a_member_is_confirmed_and_an_evicted_member_is_not(group: Group) -> None:
     first, second = await group.join(), await group.join()
     await eventually(lambda: len(first.owned) == TASKS // 2)
     assert await first.confirm()
@@ -143,7 +143,7 @@ async def test_a_member_is_confirmed_and_one_that_was_evicted_is_not(group: Grou
     assert not await second.confirm()
 
 
-async def test_members_know_where_the_others_answer_and_who_has_what(group: Group) -> None:
+async def test_members_know_the_addresses_and_tasks_of_the_others(group: Group) -> None:
     first, second = await group.join(), await group.join()
     await eventually(lambda: bool(first.owned) and bool(second.owned) and first.owned != frozenset(group.tasks))
 
@@ -159,7 +159,7 @@ async def test_members_know_where_the_others_answer_and_who_has_what(group: Grou
     }
 
 
-async def test_a_member_that_gets_no_answer_to_its_heartbeats_does_not_keep_its_session(group: Group) -> None:
+async def test_a_member_without_heartbeat_responses_loses_its_session(group: Group) -> None:
     member = await group.join()
     await asyncio.sleep(1.5 * SESSION)  # longer than what the assignment itself is good for
     await eventually(lambda: member.session_valid)
@@ -167,7 +167,7 @@ async def test_a_member_that_gets_no_answer_to_its_heartbeats_does_not_keep_its_
     await eventually(lambda: not member.session_valid)
 
 
-async def test_a_named_worker_that_comes_back_soon_gets_its_tasks_without_disturbing_others(group: Group) -> None:
+async def test_a_static_member_that_returns_in_time_gets_its_tasks_without_a_rebalance(group: Group) -> None:
     first, second = await group.join("one"), await group.join("two")
     await eventually(lambda: len(first.owned) == TASKS // 2)
     generation, tasks = first.generation, second.owned
@@ -187,7 +187,7 @@ async def test_an_app_without_services_needs_no_group(kafka: SharedKafka) -> Non
     await member.leave()
 
 
-async def test_who_asks_while_a_member_begins_to_join_hears_of_nobody(group: Group) -> None:
+async def test_the_member_list_is_empty_while_a_member_joins(group: Group) -> None:
     member = group.member("one")
     joining = asyncio.ensure_future(member.join(group.tasks, list))
     answers = []

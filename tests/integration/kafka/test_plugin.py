@@ -79,7 +79,7 @@ class Inner:
         return output
 
 
-def test_all_processes_of_a_run_share_one_broker_that_ends_with_it(tmp_path: Path) -> None:
+def test_all_processes_of_a_test_run_share_one_broker_that_ends_with_the_run(tmp_path: Path) -> None:
     inner = Inner(tmp_path, SHARED)
 
     assert "8 passed" in inner.run("-n", "2")
@@ -92,7 +92,7 @@ def test_all_processes_of_a_run_share_one_broker_that_ends_with_it(tmp_path: Pat
     assert not Path(run).exists()
 
 
-def test_the_broker_ends_with_a_run_that_is_killed_and_a_later_run_tidies_up(tmp_path: Path) -> None:
+def test_the_broker_ends_with_a_killed_test_run_and_a_later_run_cleans_up(tmp_path: Path) -> None:
     inner = Inner(tmp_path, WAITING)
     with inner.start("-n", "2") as process:
         told = inner.place / "run"

@@ -21,7 +21,7 @@ async def post(town: Served, verb: str, body: Any, key: str = "") -> httpx.Respo
     return await town.client.post(f"/v1/services/greeter/{verb}", json=body, headers=headers)
 
 
-async def test_an_ask_is_answered_with_what_is_committed(tmp_path: Path) -> None:
+async def test_an_ask_is_answered_with_committed_state(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         await town.visited("ann")
         praise = {"key": "ann", "type": "Praise", "message": {"times": 2}}
@@ -36,7 +36,7 @@ async def test_an_ask_is_answered_with_what_is_committed(tmp_path: Path) -> None
         assert all(not name.startswith("_") for name in actor["states"])
 
 
-async def test_what_was_told_can_be_waited_for(tmp_path: Path) -> None:
+async def test_a_client_can_wait_for_a_tell(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         told = await post(town, "tell", {"key": "bob", "type": "Praise", "message": {"times": 4}})
         assert told.status_code == 200, told.text
@@ -122,7 +122,7 @@ async def test_an_actor_can_be_seen_as_it_was_at_a_savepoint_or_checkpoint(tmp_p
             assert (await town.get(f"{path}/a%2Fnn", params=params)).status_code == status
 
 
-async def test_files_of_a_checkpoint_are_fetched_once_and_on_when_nobody_waits_any_more(
+async def test_files_of_a_checkpoint_are_fetched_once_even_without_waiting_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(tmp_path, store="rocksdb", api_timeout=0.5) as town:
@@ -157,7 +157,7 @@ async def test_files_of_a_checkpoint_are_fetched_once_and_on_when_nobody_waits_a
         assert len(fetched) == 1
 
 
-async def test_stores_of_checkpoints_that_nobody_reads_are_let_go(tmp_path: Path) -> None:
+async def test_unused_stores_of_checkpoints_are_released(tmp_path: Path) -> None:
     async with served(tmp_path, store="rocksdb", api_timeout=60) as town:
         history = town.server._serving.history
         for number in range(6):

@@ -53,7 +53,7 @@ async def test_hostile_paths_are_rejected(tmp_path: Path) -> None:
             assert b"import" not in answer
 
 
-async def test_what_is_too_long_or_too_large_is_refused(tmp_path: Path) -> None:
+async def test_oversized_requests_are_refused(tmp_path: Path) -> None:
     async with served(tmp_path, api_max_bytes=20_000) as town:
         port = town.client.base_url.port
         assert port is not None
@@ -92,7 +92,7 @@ async def test_values_of_many_keys_have_room_together(tmp_path: Path) -> None:
         assert (actor.status_code, "one by one" in actor.json()["detail"]) == (422, True)
 
 
-async def test_what_is_no_request_is_refused_as_one(tmp_path: Path) -> None:
+async def test_a_malformed_request_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         deep = "[" * 100_000 + "]" * 100_000
         batch, records = "/v1/services/greeter/states/seen/batch", "/v1/topics/visits/records"
@@ -133,7 +133,7 @@ async def test_a_key_that_ends_like_a_stream_has_the_limits_of_a_key(tmp_path: P
         assert (await slow).status_code == 503
 
 
-async def test_before_it_is_known_who_asks_nobody_takes_much_room_or_time(
+async def test_unauthenticated_clients_get_little_memory_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_server, "HEAD_SECONDS", 0.5)

@@ -137,7 +137,7 @@ async def test_without_tokens_only_local_same_origin_requests_are_served(tmp_pat
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-async def test_origins_that_were_asked_for_may_use_it_from_browsers(tmp_path: Path) -> None:
+async def test_configured_origins_may_use_the_api_from_browsers(tmp_path: Path) -> None:
     app = make_app(api_tokens=TOKENS, api_cors="https://shop.example")
     async with served(tmp_path, app, token=OPS) as town:
         good = await town.get("/v1/services", headers={"origin": "https://shop.example"})
@@ -146,7 +146,7 @@ async def test_origins_that_were_asked_for_may_use_it_from_browsers(tmp_path: Pa
         assert "access-control-allow-origin" not in other.headers
 
 
-async def test_it_speaks_https_with_a_certificate(tmp_path: Path) -> None:
+async def test_the_api_serves_https_with_a_certificate(tmp_path: Path) -> None:
     certificate, key = _certificate(tmp_path)
     context = ssl.create_default_context(cafile=certificate)
     async with served(tmp_path / "data", api_tls_cert=certificate, api_tls_key=key) as town:

@@ -55,7 +55,7 @@ async def test_keys_may_hold_any_character(tmp_path: Path) -> None:
             assert (actor.status_code, actor.json()["key"]) == (200, key)
 
 
-async def test_what_is_not_there_is_said_so(tmp_path: Path) -> None:
+async def test_an_unknown_name_is_reported_as_not_found(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         await town.visited("ann")
         for path, status in {
@@ -105,7 +105,7 @@ async def test_a_client_that_waits_for_its_write_reads_it(tmp_path: Path) -> Non
             assert batch.json()["values"][0]["value"] == count
 
 
-async def test_a_position_that_says_nothing_here_is_refused_and_one_that_does_not_come_is_not_waited_for_long(
+async def test_a_foreign_position_is_refused_and_a_future_position_times_out(
     tmp_path: Path,
 ) -> None:
     async with served(tmp_path, api_timeout=0.2) as town:
@@ -172,7 +172,7 @@ async def _all(town: Served, state: str, params: dict[str, str | int]) -> list[s
             return found
 
 
-async def test_until_the_worker_is_ready_whoever_asks_is_told_to_come_again(tmp_path: Path) -> None:
+async def test_until_the_worker_is_ready_clients_get_503_with_retry_after(tmp_path: Path) -> None:
     async with served(tmp_path, start=False) as town:
         assert (await town.get("/livez")).status_code == 200
         for path in ("/readyz", point("seen", "ann"), "/v1/services/greeter/states/seen/keys", "/v1/services"):
@@ -194,7 +194,7 @@ async def test_a_worker_that_has_not_heard_of_its_group_answers_nothing(
         assert (await town.get("/readyz")).status_code == 503
 
 
-async def test_the_worker_tells_what_its_tasks_do(tmp_path: Path) -> None:
+async def test_the_worker_reports_the_state_of_its_tasks(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         await town.visited("ann", "bob")
         await town.visited("ann", place="nowhere")

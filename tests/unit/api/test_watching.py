@@ -25,7 +25,7 @@ async def events(town: Served, state: str, **params: str) -> AsyncIterator[tuple
                 yield kind, json.loads(line.removeprefix("data: "))
 
 
-async def test_a_key_is_told_as_it_is_and_then_with_every_commit(tmp_path: Path) -> None:
+async def test_a_watch_sends_a_keys_current_value_and_then_every_commit(tmp_path: Path) -> None:
     async with served(tmp_path) as town, asyncio.timeout(SECONDS):
         await town.visited("ann")
         watching = events(town, "seen", key="ann")
@@ -91,7 +91,7 @@ async def test_a_slow_subscriber_is_informed_of_missed_events(tmp_path: Path) ->
         assert len(told) <= 1001
 
 
-async def test_a_value_that_is_too_large_is_told_without_it(tmp_path: Path) -> None:
+async def test_an_oversized_value_is_reported_without_its_content(tmp_path: Path) -> None:
     async with served(tmp_path, api_max_bytes=20_000) as town, asyncio.timeout(SECONDS):
         watching = events(town, "log", key="ann")
         assert await anext(watching) == ("value", {"key": "ann", "value": None})
@@ -106,7 +106,7 @@ async def test_a_value_that_is_too_large_is_told_without_it(tmp_path: Path) -> N
         await again.aclose()  # type: ignore[attr-defined]
 
 
-async def test_streams_that_are_left_at_once_take_no_place_and_requests_have_their_own(tmp_path: Path) -> None:
+async def test_abandoned_streams_free_their_slots_and_requests_have_their_own(tmp_path: Path) -> None:
     async with served(tmp_path, api_watchers=5, api_concurrency=3) as town, asyncio.timeout(SECONDS):
         port = town.client.base_url.port
         for _ in range(50):

@@ -38,7 +38,7 @@ def test_an_app_is_found_by_module_and_by_file(target: str) -> None:
     assert load_app(target).define().id == "found"
 
 
-def test_a_file_elsewhere_sees_its_neighbours() -> None:
+def test_an_app_file_in_another_directory_imports_its_siblings() -> None:
     write("sub/found_b.py", "from neighbour_b import app\n")
     write("sub/neighbour_b.py", APP)
 
@@ -95,7 +95,7 @@ def test_of_several_apps_one_must_be_named() -> None:
         ("empty:", "does not name an app"),
     ],
 )
-def test_what_is_in_the_way_is_said(target: str, message: str) -> None:
+def test_an_app_that_cannot_be_loaded_gives_a_clear_error(target: str, message: str) -> None:
     write("folder/inside.py", "")
     write("broken.py", "\nx = 1 / 0\n")
     write("missing.py", "import not_installed\n")

@@ -59,7 +59,7 @@ def test_help_lists_the_commands() -> None:
 @pytest.mark.parametrize(
     "arguments", [["--help"], *([name, "--help"] for name in COMMANDS), ["config"], ["new", "DIRECTORY/project"]]
 )
-def test_nothing_heavy_is_imported_for_what_does_not_need_it(
+def test_light_commands_do_not_import_heavy_modules(
     arguments: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     directory = str(tmp_path_factory.mktemp("new"))
@@ -100,7 +100,9 @@ def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypat
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_config_shows_what_holds_and_why(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_shows_each_effective_setting_and_its_source(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import json
 
     monkeypatch.setenv("TIDEGATE_PARTITIONS", "9")

@@ -15,7 +15,7 @@ def pool(kind: type[Pool] = Pool, **flags: object) -> Pool:
     return kind("hello.py", given, resolve({}, given, {}).settings, until_end=False)
 
 
-def test_a_process_gets_the_same_command_with_what_is_its_own() -> None:
+def test_a_process_gets_the_command_with_its_own_port_and_instance() -> None:
     many = pool(processes=3, metrics="127.0.0.1:9464", kafka_instance="pod", commit_interval="0.5", data=None)
 
     command = many._command(2, 7)
@@ -31,7 +31,7 @@ def test_a_process_gets_the_same_command_with_what_is_its_own() -> None:
     }
 
 
-def test_what_is_not_set_is_not_passed_on() -> None:
+def test_unset_options_are_not_forwarded() -> None:
     assert pool(processes=2)._command(0, 3)[6:] == ["--broker=kafka://127.0.0.1:9092", "--processes=1", "--child=0:3"]
 
 
@@ -55,7 +55,7 @@ class Brief(Pool):
         return ["/bin/sh", "-c", f"exit {FINISHED}"]
 
 
-def test_a_process_that_is_told_to_stop_in_the_moment_when_it_ends_has_not_failed(
+def test_a_process_stopped_while_it_exits_has_not_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(

@@ -22,7 +22,7 @@ PLAIN = InputSpec(topic=SALES, handler=HandlerSpec(method="process"))
 STEPPED = InputSpec(topic=SALES, handler=HandlerSpec(method="process"), key=lambda sale: "k", shuffle=STEPS)
 
 
-def test_a_value_is_what_the_shuffle_makes_of_it() -> None:
+def test_a_replayed_value_has_passed_the_shuffles_steps() -> None:
     assert [*_through_its_shuffle(PLAIN, b'{"cents":5}')] == [b'{"cents":5}']
     assert [*_through_its_shuffle(STEPPED, b'{"cents":5}')] == [b"5"]
     assert [*_through_its_shuffle(STEPPED, b'{"cents":-5}')] == []

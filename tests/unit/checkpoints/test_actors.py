@@ -83,7 +83,9 @@ def hops(start: int, count: int) -> list[Hop]:
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))])
 @pytest.mark.parametrize("partitions", [None, 1, 3, 8])
-def test_what_was_told_before_or_after_a_cut_counts_once(tmp_path: Path, seed: int, partitions: int | None) -> None:
+def test_messages_sent_before_or_after_a_barrier_are_handled_once(
+    tmp_path: Path, seed: int, partitions: int | None
+) -> None:
     rng = random.Random(seed)
     with AppHarness(hopping(), checkpoints=tmp_path) as harness:
         sent = hops(0, 60)

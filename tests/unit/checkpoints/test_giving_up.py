@@ -84,7 +84,7 @@ async def reopen_in_the_middle(harness: AppHarness) -> None:
     await harness.engine._task_manager.wait_until_open()
 
 
-def test_one_that_opens_before_the_epoch_takes_part(harness: AppHarness) -> None:
+def test_a_task_opened_before_the_epoch_takes_part(harness: AppHarness) -> None:
     harness.run(begin(harness))
     harness.crash()
 
@@ -99,7 +99,7 @@ async def until_decided_by_next_leader(harness: AppHarness) -> str:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_storage_that_is_full_fails_the_checkpoint_and_nothing_else(
+def test_a_full_storage_fails_only_the_checkpoint(
     harness: AppHarness, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The storage's own error, wherever it comes from."""
@@ -124,7 +124,7 @@ def test_a_storage_that_is_full_fails_the_checkpoint_and_nothing_else(
     assert storage.epochs() == [4], "what was given up is swept"
 
 
-def test_a_savepoint_that_was_given_up_leaves_nothing_behind(
+def test_an_aborted_savepoint_leaves_no_files(
     harness: AppHarness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     harness.send("events", "go", key="k")

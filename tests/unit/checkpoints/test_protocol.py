@@ -93,7 +93,7 @@ def task(harness: AppHarness, service: str, number: int) -> Task:
     return harness.engine.tasks[f"{service}.{number}"]
 
 
-def test_a_checkpoint_holds_what_was_committed(harness: AppHarness, tmp_path: Path) -> None:
+def test_a_checkpoint_contains_committed_state(harness: AppHarness, tmp_path: Path) -> None:
     for number in range(20):
         harness.send("events", "go", key=f"k{number % 5}")
 
@@ -107,7 +107,7 @@ def test_a_checkpoint_holds_what_was_committed(harness: AppHarness, tmp_path: Pa
     assert {task.marker.epoch for task in look.manifest.tasks} == {1}
 
 
-def test_what_comes_later_is_not_in_it(harness: AppHarness, tmp_path: Path) -> None:
+def test_a_checkpoint_excludes_later_records(harness: AppHarness, tmp_path: Path) -> None:
     harness.send("events", "go", key="k")
     manifest = harness.checkpoint()
     for _ in range(50):
@@ -117,7 +117,7 @@ def test_what_comes_later_is_not_in_it(harness: AppHarness, tmp_path: Path) -> N
     assert Look(harness, harness.checkpoint(), tmp_path).count("second", "k") == 51
 
 
-def test_what_is_sent_and_not_handled_is_in_flight(harness: AppHarness, tmp_path: Path) -> None:
+def test_sent_and_unhandled_records_are_in_flight(harness: AppHarness, tmp_path: Path) -> None:
     harness.send("events", "go", key="k", settle=False)
     harness.run(first_only(harness))
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_neither_waits_for_nor_contains_a_suspended_handler(harness
     assert harness.state("second", "seen", "slow") == 1
 
 
-def test_what_a_handler_emits_across_the_cut_is_of_the_new_epoch(harness: AppHarness) -> None:
+def test_records_emitted_after_the_barrier_belong_to_the_new_epoch(harness: AppHarness) -> None:
     """It was emitted before the cut, and is committed after it: a receiver that has not moved yet must do so first."""
     harness.send("events", "wait", key="slow", settle=False)
     harness.settle(wait=False)
@@ -261,7 +261,7 @@ def test_a_name_is_taken_once(harness: AppHarness) -> None:
         harness.checkpoint("../mine")
 
 
-def test_numbers_go_on_after_a_crash(harness: AppHarness) -> None:
+def test_checkpoint_numbers_continue_after_a_crash(harness: AppHarness) -> None:
     assert [harness.checkpoint().epoch, harness.checkpoint().epoch] == [1, 2]
     harness.crash()
     assert harness.checkpoint().epoch == 3

@@ -183,7 +183,7 @@ class LostAnswers:
         monkeypatch.setattr(CheckpointStorage, "manifest", not_yet)
 
 
-def test_one_that_is_complete_although_the_storage_did_not_say_so_stops_the_app(
+def test_a_complete_savepoint_stops_the_app_despite_a_storage_error(
     harness: AppHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = LostAnswers(monkeypatch)

@@ -27,7 +27,7 @@ def access_to(directory: Path, lock_wait: float = 10.0) -> LogAccess:
     return LogAccess(app.define(), {"data": directory}, lock_wait=lock_wait)
 
 
-def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
+def test_reading_creates_nothing(tmp_path: Path) -> None:
     access = access_to(tmp_path)
 
     assert not access.exists
@@ -91,7 +91,7 @@ async def test_a_worker_waits_for_a_command_to_let_go(tmp_path: Path) -> None:
         pass
 
 
-async def test_a_reset_that_would_not_fit_removes_nothing(tmp_path: Path) -> None:
+async def test_an_impossible_reset_removes_nothing(tmp_path: Path) -> None:
     access = access_to(tmp_path)
     async with access.opened() as operations:
         await access.create_topics()

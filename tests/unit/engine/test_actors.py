@@ -149,7 +149,7 @@ def test_a_handler_that_does_not_reply_to_a_request_fails() -> None:
         assert harness.ask("account", "ann", Peek()) is None
 
 
-def test_what_an_actor_tells_another_arrives_with_its_commit() -> None:
+def test_an_actors_tell_arrives_with_its_commit() -> None:
     with AppHarness(bank(), partitions=3) as harness:
         harness.tell("account", "ann", Deposit(10))
         harness.tell("account", "ann", Transfer("bob", 4))
@@ -157,7 +157,7 @@ def test_what_an_actor_tells_another_arrives_with_its_commit() -> None:
         assert harness.ask("account", "bob", Balance()) == 4
 
 
-def test_what_is_told_carries_the_stamp_of_its_sender_and_stays_readable() -> None:
+def test_a_tell_carries_its_senders_stamp_and_stays_decodable() -> None:
     with AppHarness(bank()) as harness:
         harness.tell("account", "ann", Transfer("bob", 4))
         first, second = harness.records("bank.account.mailbox")
@@ -179,7 +179,7 @@ def test_a_rejection_undoes_the_handler_and_reaches_the_asker_whatever_the_polic
 
 
 @pytest.mark.parametrize("address", [b"junk", b"a|b|c", b"-1|caller|1", b"\xff|caller|1"])
-def test_a_message_whose_address_is_none_is_handled_and_nobody_gets_the_reply(address: bytes) -> None:
+def test_a_message_with_an_invalid_reply_address_is_handled_without_a_reply(address: bytes) -> None:
     headers = [("tidegate-message", b"Deposit"), ("tidegate-reply-to", address)]
     with AppHarness(bank()) as harness:
         harness.send_raw("bank.account.mailbox", key=b"ann", value=b'{"amount":1}', headers=headers)
@@ -200,7 +200,7 @@ def test_a_message_whose_idempotency_key_is_not_text_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize("policy", [SKIP, DEAD_LETTER])
-def test_whoever_asked_gets_the_error_of_a_handler_that_is_given_up(policy: ErrorPolicy) -> None:
+def test_a_client_gets_the_error_of_a_finally_failed_handler(policy: ErrorPolicy) -> None:
     with AppHarness(bank(policy)) as harness:
         with pytest.raises(MessageFailedError, match="ValueError: less than nothing"):
             harness.ask("account", "ann", Deposit(-1))
@@ -210,7 +210,7 @@ def test_whoever_asked_gets_the_error_of_a_handler_that_is_given_up(policy: Erro
             assert letter.value == b'{"amount":-1}'
 
 
-def test_a_handler_that_is_repeated_replies_when_it_succeeds_or_is_given_up() -> None:
+def test_a_retried_handler_replies_after_its_success_or_final_failure() -> None:
     with AppHarness(bank(retry(2, 1.0, then=SKIP))) as harness:
         with pytest.raises(AskTimeoutError):
             harness.ask("account", "ann", Deposit(-1))
@@ -237,7 +237,7 @@ def test_a_repeated_idempotency_key_is_handled_once_and_gets_the_same_reply() ->
         assert harness.ask("account", "bob", Balance()) == 5
 
 
-def test_what_is_remembered_survives_a_crash_and_is_forgotten_in_time() -> None:
+def test_remembered_replies_survive_a_crash_and_expire() -> None:
     with AppHarness(bank(remember=60)) as harness:
         harness.ask("account", "ann", Deposit(10), idempotency_key="d1")
         harness.crash()
@@ -360,7 +360,7 @@ def test_the_class_form_marks_methods() -> None:
         assert [type(message) for _, message in harness.told(account)] == [Deposit, Balance]
 
 
-def test_what_a_service_alone_tells_others_can_be_looked_at() -> None:
+def test_the_harness_shows_the_tells_of_a_single_service() -> None:
     app = App("alone")
     words = app.topic("words", value_type=str, key=lambda word: word)
     other = app.actor("other")
@@ -442,7 +442,7 @@ def test_only_the_handler_of_a_message_replies() -> None:
     assert "handles no message" in misuse(reply)
 
 
-def test_a_message_that_nobody_takes_is_refused_where_it_is_sent() -> None:
+def test_a_message_without_a_handler_is_refused_at_the_sender() -> None:
     async def tell(ctx: Context, other: Any) -> None:
         ctx.tell(other, "k", 5)
 
@@ -476,7 +476,7 @@ def test_a_reply_of_another_type_or_a_second_one_is_a_failure_of_the_handler() -
             harness.ask(actor, "k", Withdraw(1))
 
 
-def test_what_is_no_message_in_a_mailbox_goes_the_way_of_the_policy() -> None:
+def test_an_invalid_mailbox_record_follows_the_error_policy() -> None:
     with AppHarness(bank()) as harness:
         box = "bank.account.mailbox"
         harness.send_raw(box, key=b"a", value=b"{}", headers=[("tidegate-message", b"Gone")])

@@ -187,7 +187,7 @@ async def slow(ctx: Context, timer: Timer) -> None:
     await pass_gate(ctx.key)
 
 
-def test_handlers_of_timers_count_among_those_that_wait() -> None:
+def test_suspended_timer_handlers_count_towards_the_limit() -> None:
     with Bench(set_timer, timers={"slow": slow}, service={"concurrency": 2}) as b:
         for number in range(5):
             b.put(f"k{number}")
@@ -289,7 +289,7 @@ async def slow_to_go(ctx: Context, event: Any) -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("what", ["value", "map", "timer", "emit"])
-def test_what_a_handler_leaves_behind_cannot_touch_the_key_of_another_one(what: str, waits: bool) -> None:
+def test_a_finished_handlers_background_task_cannot_touch_another_key(what: str, waits: bool) -> None:
     errors: list[BaseException] = []
     tasks: list[asyncio.Task[None]] = []
 

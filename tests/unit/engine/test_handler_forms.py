@@ -137,7 +137,7 @@ def emitted(handler: Any, partitions: int) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("source", HANDLERS.values(), ids=HANDLERS)
-def test_the_form_changes_nothing(source: str, form: Callable[[str], Any], partitions: int) -> None:
+def test_every_handler_form_has_the_same_effects(source: str, form: Callable[[str], Any], partitions: int) -> None:
     suspending = written(source, "async def", "await asyncio.sleep(0.0001)")
     assert emitted(form(source), partitions) == emitted(suspending, partitions)
 

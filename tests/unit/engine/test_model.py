@@ -339,7 +339,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, max_size=25))
-def test_whatever_happens_each_key_ends_as_if_nothing_had(script: list[tuple[Any, ...]]) -> None:
+def test_each_keys_final_state_is_independent_of_faults(script: list[tuple[Any, ...]]) -> None:
     play(lambda: Bench(interpret, timers={None: on_timer}, service={"errors": SKIP}), script)
 
 

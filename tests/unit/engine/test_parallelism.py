@@ -88,7 +88,7 @@ def test_a_run_keeps_the_parallelism_that_it_began_with_and_says_so(caplog: pyte
     assert "--partitions 9" in caplog.text
 
 
-def test_a_service_that_read_its_input_directly_is_not_placed_anew_under_its_state() -> None:
+def test_a_service_that_read_its_input_directly_keeps_its_partitioning_while_it_has_state() -> None:
     app, clicks, _ = clicks_app(None)
     with AppHarness(app) as harness:
         harness.send(clicks, Click("ann", 1))

@@ -138,7 +138,7 @@ def test_time_goes_as_far_if_handlers_wait(seed: int) -> None:
         assert sorted(done) == sorted(at for _, at, raw in sent if raw != BROKEN and b"fail" not in raw)
 
 
-def test_a_record_finds_the_time_of_those_before_it_and_not_its_own() -> None:
+def test_a_record_sees_the_watermark_of_earlier_records_and_not_its_own() -> None:
     async def look(ctx: Context, event: Any) -> None:
         ctx.emit([ctx.watermark, ctx.late])
 

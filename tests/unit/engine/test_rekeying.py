@@ -168,7 +168,7 @@ def test_a_record_is_placed_once_whatever_crashes() -> None:
         assert harness.state(customers, "count", "ann") == 12
 
 
-def test_two_services_may_place_the_same_topic_by_different_keys() -> None:
+def test_two_services_may_partition_the_same_topic_by_different_keys() -> None:
     app = App("app")
     orders = app.topic("orders", value_type=Order)
 

@@ -153,7 +153,7 @@ async def read(harness: AppHarness, name: str) -> list[Any]:
     return [record for _, record in await all_records(harness.log, name)]
 
 
-def test_a_dropped_record_moves_time_on_all_the_same() -> None:
+def test_a_dropped_record_advances_the_watermark() -> None:
     with AppHarness(app(PROJECTED)) as harness:
         sell(harness, *(Sale("a", -1, at) for at in range(1000, 1100)))
         harness.settle()
@@ -186,7 +186,7 @@ def test_a_commit_sends_one_record_for_each_key_with_the_latest_time() -> None:
             assert state(harness, key) == Sum(20, cents)
 
 
-def test_each_commit_sends_what_came_since_the_one_before() -> None:
+def test_each_commit_sends_the_records_since_the_previous_one() -> None:
     with AppHarness(app(key=None)) as harness:
         for cents in ((1, 2, 3), (10, 20)):
             harness.send_many("sales", [Sale("a", it) for it in cents], key=lambda _: "k")
@@ -207,7 +207,7 @@ def test_values_are_combined_in_the_order_in_which_they_came() -> None:
         assert seen == [("a", "b"), ("ab", "c")]
 
 
-def test_what_is_combined_and_not_committed_is_done_again_after_a_crash() -> None:
+def test_uncommitted_combined_records_are_combined_again_after_a_crash() -> None:
     with AppHarness(app()) as harness:
         sell(harness, *(Sale("a", 1, at) for at in range(10)))
         harness.crash()
@@ -218,7 +218,7 @@ def test_what_is_combined_and_not_committed_is_done_again_after_a_crash() -> Non
         assert sum(record.value.count for record in shuffled(harness)) == 15
 
 
-def test_what_is_combined_counts_for_when_a_commit_is_due() -> None:
+def test_combined_records_count_towards_the_commit_threshold() -> None:
     with AppHarness(app(key=None), commit_changes=3, commit_interval=FOREVER) as harness:
         task = harness.engine.tasks["totals.sales.by-key.0"], harness.engine.tasks["totals.sales.by-key.1"]
 
@@ -235,7 +235,7 @@ def test_what_is_combined_counts_for_when_a_commit_is_due() -> None:
         assert due()
 
 
-def test_with_at_least_once_what_is_combined_is_sent_with_the_commit() -> None:
+def test_at_least_once_sends_combined_records_with_the_commit() -> None:
     with AppHarness(app(guarantee="at_least_once")) as harness:
         sell(harness, Sale("a", 1, 1), Sale("a", 2, 2))
         assert shuffled(harness) == []
@@ -246,7 +246,7 @@ def test_with_at_least_once_what_is_combined_is_sent_with_the_commit() -> None:
         assert state(harness, "a") == Sum(3, 7)
 
 
-def test_with_at_least_once_what_is_not_combined_leaves_at_once() -> None:
+def test_at_least_once_sends_uncombined_records_at_once() -> None:
     with AppHarness(app(PROJECTED, guarantee="at_least_once")) as harness:
         sell(harness, Sale("a", 1, 1))
         assert [record.value for record in shuffled(harness)] == [Sum(1, 1)]
@@ -300,7 +300,7 @@ def test_a_savepoint_with_combined_in_flight_records_restores_at_any_parallelism
         assert [state(harness, f"s{shop}") for shop in range(5)] == [Sum(12, 12)] * 5
 
 
-def test_steps_apply_to_what_was_in_flight_before_there_was_a_shuffle(tmp_path: Path) -> None:
+def test_steps_apply_to_records_in_flight_from_before_the_shuffle(tmp_path: Path) -> None:
     """A service that read another's output directly, and is restored behind a shuffle with steps."""
 
     def two(steps: ShuffleSteps | None, key: Any, handler: Any) -> Planned:
@@ -341,7 +341,7 @@ def test_steps_apply_to_what_was_in_flight_before_there_was_a_shuffle(tmp_path: 
 
 
 @pytest.mark.parametrize("errors", [DEAD_LETTER, retry(5, backoff=60, then=DEAD_LETTER)], ids=["at once", "no retry"])
-def test_a_step_that_fails_goes_by_the_policy_of_the_service_and_the_others_go_on(errors: ErrorPolicy) -> None:
+def test_a_failed_step_follows_the_services_error_policy(errors: ErrorPolicy) -> None:
     with AppHarness(app(errors=errors, key=None)) as harness:
         sales = [Sale("a", cents) for cents in (1, 13, 2, 99, 4)]  # 13: the filter fails; 99: combining does
         harness.send_many("sales", sales, key=lambda _: "k")
@@ -359,7 +359,7 @@ def test_a_step_that_fails_stops_the_worker_by_default() -> None:
         sell(harness, Sale("a", 13))
 
 
-def test_a_projection_to_another_type_than_is_said_goes_by_the_policy() -> None:
+def test_a_projection_to_an_undeclared_type_follows_the_error_policy() -> None:
     steps = ShuffleSteps(project=lambda sale: sale.cents, codec=codec_for(Sum))
     with AppHarness(app(steps, errors=DEAD_LETTER)) as harness:
         sell(harness, Sale("a", 5))
@@ -394,7 +394,7 @@ def test_a_record_that_makes_the_combined_one_too_large_goes_by_the_policy() -> 
         assert msgspec.json.decode(letter.value or b"", type=Sale).cents == 20_000
 
 
-def test_steps_that_do_nothing_are_refused() -> None:
+def test_steps_without_effect_are_refused() -> None:
     with pytest.raises(DefinitionError, match="without steps"):
         ShuffleSteps()
     with pytest.raises(DefinitionError, match="give both, or neither"):

@@ -251,7 +251,7 @@ def test_only_the_event_loop_touches_shared_state(monkeypatch: pytest.MonkeyPatc
     assert seen == {threading.main_thread().name}
 
 
-def test_a_large_map_is_read_in_a_thread_while_commits_go_on(tmp_path: Any) -> None:
+def test_a_large_map_is_read_in_a_thread_during_commits(tmp_path: Any) -> None:
     def handle(ctx: Context, event: int, names: MapState[str, int], items: ListState[int]) -> None:
         if event < 0:
             time.sleep(0.001)
@@ -403,7 +403,7 @@ def test_a_timed_out_handler_is_discarded_and_its_key_continues(
     assert "its result is discarded" in caplog.text
 
 
-def test_hanging_handlers_hold_their_threads_and_nothing_is_lost(barrier: Barrier) -> None:
+def test_hanging_handlers_occupy_their_threads_without_losing_records(barrier: Barrier) -> None:
     def handle(ctx: Context, event: int) -> None:
         if event < 2:
             barrier.wait()
@@ -419,7 +419,7 @@ def test_hanging_handlers_hold_their_threads_and_nothing_is_lost(barrier: Barrie
         assert sorted(bench.outputs(bench.out)) == [2, 3]
 
 
-def test_what_waits_for_a_thread_has_not_begun_to_time_out() -> None:
+def test_a_handler_waiting_for_a_thread_does_not_time_out() -> None:
     def handle(ctx: Context, event: int) -> None:
         time.sleep(0.06)
         ctx.emit(event)

@@ -131,7 +131,7 @@ def two_steps(*, settings: dict[str, Any] | None = None, **topic: Any) -> tuple[
 
 
 @pytest.mark.parametrize(("source", "expected"), [(IngestionTime(), 5000), (ProcessingTime(), 8000), (EventTime(), 1)])
-def test_ingestion_time_is_kept_and_processing_time_is_taken_anew(source: TimeSource, expected: int) -> None:
+def test_ingestion_time_is_kept_and_processing_time_is_read_again(source: TimeSource, expected: int) -> None:
     app, start, _ = two_steps(time=source)
     with AppHarness(app, now=5000) as harness:
         harness.send(start, 1, key="k", timestamp=1, settle=False)
@@ -264,7 +264,7 @@ def test_a_tasks_watermark_is_the_minimum_of_its_inputs() -> None:
         assert harness.watermark(service) == 999
 
 
-def test_each_partition_has_a_time_of_its_own_and_those_downstream_the_lowest() -> None:
+def test_each_partition_has_its_own_watermark_and_downstream_tasks_take_the_minimum() -> None:
     app, start, second = two_steps(watermark=ETERNAL, partitions=2)
     with AppHarness(app) as harness:
         zero, one = keys_of(2)
@@ -298,7 +298,7 @@ def test_an_idle_partition_does_not_hold_back_the_watermark_forever() -> None:
         assert harness.watermark(second) == 2999
 
 
-def test_a_partition_that_never_had_a_record_does_not_hold_time_back_for_ever() -> None:
+def test_a_partition_without_records_does_not_hold_back_the_watermark_forever() -> None:
     app, start, second = two_steps(watermark=Monotonic(idle_after=60), partitions=4)
     with AppHarness(app) as harness:
         (key, *_) = keys_of(4)
@@ -310,7 +310,7 @@ def test_a_partition_that_never_had_a_record_does_not_hold_time_back_for_ever() 
         assert harness.watermark(second) == 1999
 
 
-def test_a_sender_that_tells_its_last_time_and_its_silence_at_once_is_heard() -> None:
+def test_a_watermark_and_an_idle_marker_sent_together_both_apply() -> None:
     """It tells others at most once in `progress_interval`; here it falls silent before it has told its last time."""
     app, start, second = two_steps(
         settings={"progress_interval": 120}, watermark=Monotonic(idle_after=60), partitions=2
@@ -325,7 +325,7 @@ def test_a_sender_that_tells_its_last_time_and_its_silence_at_once_is_heard() ->
         assert harness.watermark(second) == 4999
 
 
-def test_a_clock_that_is_set_forward_or_back_makes_nothing_idle_earlier_or_later() -> None:
+def test_clock_adjustments_do_not_affect_idleness() -> None:
     app, start, second = two_steps(watermark=Monotonic(idle_after=60), partitions=2)
     with AppHarness(app) as harness:
         zero, one = keys_of(2)
@@ -358,7 +358,7 @@ def test_time_does_not_depend_on_which_partition_falls_silent_first(order: tuple
         assert harness.watermark(service) == 999
 
 
-def test_a_strategy_may_say_that_nothing_is_ever_idle() -> None:
+def test_a_strategy_may_disable_idleness() -> None:
     app, start, second = two_steps(watermark=ETERNAL, partitions=2)
     with AppHarness(app) as harness:
         harness.send(start, 1, key=next(keys_of(2)), timestamp=1000)
@@ -391,7 +391,7 @@ def test_a_partition_with_unread_records_is_not_idle() -> None:
         assert seen[2:] == [("newer", False), ("waiting", False)]
 
 
-def test_a_partition_whose_record_comes_while_the_log_is_asked_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_gets_a_record_during_the_idleness_check_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     app = App("app", watermark=Monotonic(idle_after=60))
     left, right = app.topic("left"), app.topic("right")
 
@@ -423,7 +423,7 @@ def test_a_partition_whose_record_comes_while_the_log_is_asked_is_not_idle(monke
         assert seen[3:] == [("just", False)]
 
 
-def test_a_log_that_does_not_answer_for_a_silent_partition_holds_nobody_else_up(
+def test_a_log_that_does_not_respond_for_an_idle_partition_blocks_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app = App("app", watermark=Monotonic(idle_after=60))
@@ -594,7 +594,7 @@ def test_time_is_not_passed_on_before_all_due_timers_have_had_their_turn() -> No
         assert len(seen) == 600
 
 
-def test_a_service_that_starts_anew_does_not_take_records_for_late_that_it_has_not_read_yet() -> None:
+def test_a_restarted_service_does_not_treat_unread_records_as_late() -> None:
     harness, start, _ = chain()
     with harness:
         harness.send(start, 500, key="a", timestamp=100, settle=False)
@@ -609,7 +609,7 @@ def test_a_service_that_starts_anew_does_not_take_records_for_late_that_it_has_n
         assert seen == [(500, False, True), 501]
 
 
-def test_a_cycle_does_not_hold_time_back() -> None:
+def test_a_cycle_does_not_hold_back_the_watermark() -> None:
     app = App("app", watermark=ETERNAL)
     start, again = app.topic("start"), app.topic("again")
 

@@ -70,7 +70,7 @@ def test_a_handler_whose_event_type_allows_none_is_handed_tombstones(
         assert b.value("known", "b") == Customer("b")
 
 
-def test_a_handler_that_says_nothing_of_its_event_type_is_handed_them_too() -> None:
+def test_a_handler_without_an_event_type_receives_tombstones() -> None:
     with Bench(anything) as b:
         b.put("a", None)
         assert b.outputs(b.out) == ["deleted"]
@@ -207,7 +207,7 @@ def test_a_tombstone_needs_a_key_where_values_say_theirs() -> None:
         assert "ctx.delete(key, to=...)" in letter.error
 
 
-def test_a_handler_that_fails_after_a_delete_has_deleted_nothing() -> None:
+def test_a_failed_handlers_delete_is_rolled_back() -> None:
     async def fail(ctx: Context, event: str) -> None:
         ctx.delete(event)
         raise RuntimeError
@@ -232,7 +232,7 @@ def test_the_harness_sends_tombstones_as_topics_take_them() -> None:
             harness.send(plain, None, key="a")
 
 
-def test_a_service_behind_another_sees_what_that_deletes() -> None:
+def test_a_downstream_service_sees_tombstones() -> None:
     app = App("app", partitions=2)
     events: Topic[Any] = app.topic("events")
     table = app.topic("table", value_type=Customer, compact=True)
@@ -291,7 +291,7 @@ def test_a_savepoint_distinguishes_in_flight_tombstones_from_empty_values_and_nu
         assert harness.state("second", "count", "k") == 4
 
 
-def test_a_tombstone_that_is_skipped_is_counted_and_nothing_else() -> None:
+def test_a_skipped_tombstone_is_only_counted() -> None:
     with Bench(known_only, service={"errors": SKIP}, topic={"compact": True}) as b:
         b.put("a", None)
         b.put("a", Customer("a"))

@@ -91,7 +91,7 @@ def test_tls_and_logins_are_ours() -> None:
     assert isinstance(both.ssl_context, ssl.SSLContext)
 
 
-def test_what_was_said_to_faust_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_faust_options_apply(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPIC_PARTITIONS", "9")
     app = App("app", broker=BROKER, faust={"broker_session_timeout": 33.0})
     app.faust.config_from_object({"producer_compression_type": "snappy"})
@@ -107,7 +107,7 @@ def test_on_the_embedded_log_no_broker_is_named() -> None:
     assert conf.topic_partitions == 8  # Faust's own: it creates none
 
 
-def test_tables_are_below_what_the_worker_keeps_unless_said_otherwise(tmp_path: Path) -> None:
+def test_tables_are_in_the_workers_directory_by_default(tmp_path: Path) -> None:
     conf = connected(data=tmp_path)
     assert conf.datadir == tmp_path / "app"
     keep_tables(conf, tmp_path / "app" / "worker-0", ())

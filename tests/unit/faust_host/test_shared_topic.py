@@ -45,7 +45,7 @@ async def test_agents_read_keys_and_values_as_services_do() -> None:
     assert (await topic().decode(message(None, None))).value is None
 
 
-async def test_what_is_not_of_the_declared_type_is_an_error_of_fausts() -> None:
+async def test_a_value_of_another_type_is_a_faust_error() -> None:
     with pytest.raises(ValueDecodeError, match="Event"):
         await topic().decode(message(b'{"name": 5}'), propagate=True)
     with pytest.raises(KeyDecodeError, match="key"):
@@ -104,7 +104,7 @@ async def test_a_record_that_is_passed_on_does_not_name_the_task_that_sent_it() 
     assert written(topic(), value=Event("x"), headers=dict(given)).headers == {"mine": b"1"}
 
 
-async def test_what_only_faust_can_do_needs_a_broker() -> None:
+async def test_faust_only_features_require_a_broker() -> None:
     with pytest.raises(UsageError, match=r"app.faust.topic\('t'\): only Faust"):
         await topic().send(value=Event("x"), partition=0)
 

@@ -43,7 +43,7 @@ async def test_the_record_behind_a_gap_is_waited_for(consumer: Consumer) -> None
     assert committable(consumer, 9) == 11
 
 
-async def test_nothing_is_committed_once_agents_may_be_cancelled(consumer: Consumer) -> None:
+async def test_no_offset_is_committed_once_agents_may_be_cancelled(consumer: Consumer) -> None:
     committed: list[Any] = []
 
     async def note(topics: Any, **_: Any) -> bool:

@@ -48,7 +48,7 @@ def test_a_declaration_makes_a_new_definition() -> None:
 
 
 @pytest.mark.parametrize("verb", ["on_timer", "on", "on_open", "on_close"])
-def test_what_is_declared_after_the_app_was_planned_is_refused(verb: str) -> None:
+def test_a_declaration_after_the_app_was_planned_is_refused(verb: str) -> None:
     app = App("app")
     service = app.process(app.topic("t"))(takes_anything)
 

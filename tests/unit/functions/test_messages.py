@@ -25,7 +25,7 @@ async def takes_ping(ctx: Context, message: Ping) -> None: ...
 async def takes_pong(ctx: Context, message: Pong) -> None: ...
 
 
-def test_a_message_is_called_as_its_type_or_as_it_is_told() -> None:
+def test_a_message_has_the_name_of_its_type_or_a_given_one() -> None:
     actor = App("named").actor("actor")
     actor.on(Ping)(takes_ping)
     actor.on(Pong, name="pong", reply=int)(takes_pong)
@@ -127,7 +127,7 @@ def test_a_class_marks_methods_and_no_functions_are_added() -> None:
         app.actor(Twice)
 
 
-def test_a_service_of_nothing_is_pointed_to_actors() -> None:
+def test_a_service_without_inputs_gives_an_error_that_suggests_actors() -> None:
     with pytest.raises(DefinitionError, match=r"app\.actor\('takes_ping'\)"):
         App("none").process()(takes_ping)  # type: ignore[call-overload]
 
@@ -147,7 +147,7 @@ class Narrower(Asked, frozen=True):
     pass
 
 
-def test_a_request_says_what_its_reply_is() -> None:
+def test_a_request_declares_its_reply_type() -> None:
     async def handler(ctx: Context, message: Asked) -> None: ...
 
     class Actor(ProcessFunction[Any, Any]):

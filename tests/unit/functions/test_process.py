@@ -102,7 +102,7 @@ class Unclosable(ProcessFunction[Any, Any]):
         self.seen.value = event
 
 
-def test_a_close_that_fails_is_told_and_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_close_is_reported_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with Bench(Unclosable) as bench:
         bench.put("k", 3)
         bench.restart()
@@ -286,7 +286,7 @@ class Hasty(ProcessFunction[int, int]):
     async def process(self, ctx: Context, event: int) -> None: ...
 
 
-def test_open_is_told_that_states_belong_to_keys() -> None:
+def test_using_state_in_open_gives_an_error_about_keys() -> None:
     with pytest.raises(AttributeError, match=r"'seen'.*belongs to a key"), Bench(Hasty):
         pass
 

@@ -90,7 +90,7 @@ async def test_an_ask_ends_in_time_and_can_be_repeated_under_its_idempotency_key
         assert [await counter.ask("a", Add(1), idempotency_key="x", timeout=60) for _ in range(3)] == [first] * 3
 
 
-async def test_whoever_waits_when_the_app_stops_is_told(tmp_path: Path) -> None:
+async def test_a_waiting_client_gets_an_error_when_the_app_stops(tmp_path: Path) -> None:
     async with running(counting(data=tmp_path, drain_seconds=0.1)) as app:
         asking = asyncio.create_task(app.services["counter"].ask("a", Add(1, wait=True), timeout=60))
         while not any(task.invoker.waiting for task in app.host.tasks.values()):  # noqa: ASYNC110
@@ -99,7 +99,9 @@ async def test_whoever_waits_when_the_app_stops_is_told(tmp_path: Path) -> None:
         await asking
 
 
-async def test_so_is_whoever_has_only_begun_to_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_has_just_begun_to_ask_gets_an_error_when_the_app_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(counting(data=tmp_path)) as app:
         log, begun = app.host.log, asyncio.Event()
 
@@ -116,7 +118,7 @@ async def test_so_is_whoever_has_only_begun_to_ask(tmp_path: Path, monkeypatch: 
             await asking
 
 
-async def test_after_a_reset_actors_know_nothing_and_can_be_asked(tmp_path: Path) -> None:
+async def test_after_a_reset_actors_are_empty_and_answer_asks(tmp_path: Path) -> None:
     async with running(counting(data=tmp_path)) as app:
         counter = app.services["counter"]
         for everything in (False, True):
@@ -138,7 +140,7 @@ async def test_another_process_asks_through_the_owner_of_the_log(tmp_path: Path)
             assert sorted(replies) == list(range(8, 18))
 
 
-async def test_what_waits_together_goes_together_and_one_that_is_refused_fails_alone(tmp_path: Path) -> None:
+async def test_waiting_messages_are_sent_in_one_batch_and_a_refused_one_fails_alone(tmp_path: Path) -> None:
     client = counting(data=tmp_path)
     async with running(counting(data=tmp_path)), client.connected():
         counter = client.services["counter"]
@@ -151,7 +153,7 @@ async def test_what_waits_together_goes_together_and_one_that_is_refused_fails_a
         assert await counter.ask("a", Add(0), timeout=60) == 50
 
 
-async def test_what_is_told_while_no_worker_runs_is_handled_by_the_next(tmp_path: Path) -> None:
+async def test_a_tell_without_a_running_worker_is_handled_by_the_next_one(tmp_path: Path) -> None:
     client = counting(data=tmp_path)
     counter = client.services["counter"]
     await counter.tell("a", Add(5))

@@ -49,7 +49,7 @@ async def is_free(directory: Path) -> bool:
     return True
 
 
-async def test_a_start_says_what_it_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_start_reports_what_it_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "tidegate.host.host"):
         assert await is_free(tmp_path)
 

@@ -63,7 +63,7 @@ def record(number: int, size: int = 1) -> NewRecord:
     return b"k", str(number).encode().rjust(size, b" "), 0, ()
 
 
-async def test_what_comes_while_something_is_on_its_way_goes_together_and_in_order(log: SlowLog) -> None:
+async def test_records_sent_during_an_append_are_batched_in_order(log: SlowLog) -> None:
     producer = TopicProducer(log, "app")
     sends = [asyncio.create_task(producer.send(ONE, record(number))) for number in range(50)]
     await asyncio.sleep(0)
@@ -82,7 +82,7 @@ async def test_what_comes_while_something_is_on_its_way_goes_together_and_in_ord
     assert log.closed == 1
 
 
-async def test_one_that_is_refused_does_not_take_the_others_with_it(log: SlowLog) -> None:
+async def test_a_refused_record_does_not_affect_the_others(log: SlowLog) -> None:
     log.open.set()
     producer = TopicProducer(log, "app")
 
@@ -131,7 +131,7 @@ async def test_many_go_through_one_writer_with_an_id_of_its_own(log: SlowLog) ->
     assert again == [first, first]
 
 
-async def test_what_is_not_sent_when_the_app_stops_fails(log: SlowLog) -> None:
+async def test_unsent_records_fail_when_the_app_stops(log: SlowLog) -> None:
     producer = TopicProducer(log, "app")
     under_way = asyncio.create_task(producer.send(ONE, record(1)))
     await asyncio.sleep(0)

@@ -94,7 +94,7 @@ async def test_a_value_of_another_type_is_refused_before_its_key_is_looked_for(
         await events.send(wrong)
 
 
-async def test_nothing_is_sent_before_the_start_and_after_the_stop(tmp_path: Path) -> None:
+async def test_sending_before_the_start_and_after_the_stop_is_refused(tmp_path: Path) -> None:
     app, events = make_app(tmp_path)
     for _ in range(2):
         with pytest.raises(LogUnavailableError, match="'sends' is not running, so nothing can be sent to 'events'"):

@@ -45,7 +45,7 @@ def test_kill_9_gives_it_back(tmp_path: Path) -> None:
         assert wait_until_free(path, 10)
 
 
-def test_a_process_that_inherits_it_holds_it_for_its_whole_life(tmp_path: Path) -> None:
+def test_a_process_that_inherits_the_lock_holds_it_until_it_exits(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = open_locked(path)
     with subprocess.Popen(["sleep", "600"], pass_fds=[lock]) as heir:

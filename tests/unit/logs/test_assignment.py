@@ -48,7 +48,7 @@ def test_every_task_has_one_owner_and_the_assignment_is_balanced(
 
 
 @given(counts, st.integers(1, 6))
-def test_nothing_moves_when_nothing_changed(counts: list[int], size: int) -> None:
+def test_an_unchanged_group_moves_no_tasks(counts: list[int], size: int) -> None:
     tasks = tasks_of(counts)
     names = [str(n) for n in range(size)]
     before = assign_tasks(tasks, fresh(names))
@@ -57,7 +57,7 @@ def test_nothing_moves_when_nothing_changed(counts: list[int], size: int) -> Non
 
 
 @given(counts, st.integers(2, 6))
-def test_when_a_worker_goes_only_its_tasks_move(counts: list[int], size: int) -> None:
+def test_when_a_worker_leaves_only_its_tasks_move(counts: list[int], size: int) -> None:
     tasks = tasks_of(counts)
     names = [str(n) for n in range(size)]
     before = assign_tasks(tasks, fresh(names))
@@ -68,7 +68,7 @@ def test_when_a_worker_goes_only_its_tasks_move(counts: list[int], size: int) ->
 
 
 @given(counts, st.integers(1, 5))
-def test_a_worker_that_comes_takes_its_share_and_no_more_moves(counts: list[int], size: int) -> None:
+def test_a_new_worker_takes_its_share_and_no_other_tasks_move(counts: list[int], size: int) -> None:
     tasks = tasks_of(counts)
     names = [str(n) for n in range(size)]
     before = assign_tasks(tasks, fresh(names))

@@ -56,7 +56,7 @@ def test_new_records_are_the_same_as_columns(records: list[NewRecord]) -> None:
     assert NewRecordColumns.of(columns) is columns
 
 
-def test_what_all_new_records_share_is_kept_once() -> None:
+def test_values_shared_by_all_new_records_are_stored_once() -> None:
     shared = NewRecordColumns.of([(b"a", b"1", 10, STAMP), (b"b", b"2", 11, (("stamp", b"1"),))])
     assert (shared.headers, shared.each) == (STAMP, None)
     assert [*NewRecordColumns([b"a", b"b"], [b"1", None], 7)] == [(b"a", b"1", 7, ()), (b"b", None, 7, ())]

@@ -48,7 +48,7 @@ def test_where_the_path_is_too_long_the_socket_is_in_a_private_directory(tmp_pat
     assert read_address(deep) is None
 
 
-def test_what_a_killed_owner_left_behind_is_replaced(near: Path) -> None:
+def test_a_killed_owners_leftovers_are_replaced(near: Path) -> None:
     with bind(near) as killed:
         publish_address(near, killed)
     with bind(near) as bound:
@@ -57,7 +57,7 @@ def test_what_a_killed_owner_left_behind_is_replaced(near: Path) -> None:
         assert stat.S_ISSOCK(os.lstat(near / "control.sock").st_mode)
 
 
-def test_nothing_is_removed_that_is_no_socket_of_ours(near: Path) -> None:
+def test_files_other_than_the_apps_socket_are_not_removed(near: Path) -> None:
     precious = near / "control.sock"
     precious.write_text("not a socket")
     other = near / "other"

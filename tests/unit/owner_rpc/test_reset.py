@@ -46,23 +46,23 @@ def existing(plan: Plan) -> set[str]:
     return {spec.name for spec in plan.specs} | {"shop.gone.changelog", "strange"}
 
 
-def test_state_goes_and_what_lies_between_services(plan: Plan) -> None:
+def test_a_reset_deletes_state_and_internal_topics(plan: Plan) -> None:
     gone = topics_to_empty(plan, existing(plan), outputs=False, everything=False)
 
     assert gone == INTERNAL | {"parts", "shop.gone.changelog"}
 
 
-def test_outputs_go_on_request_dead_letters_included(plan: Plan) -> None:
+def test_a_reset_deletes_outputs_and_dead_letters_on_request(plan: Plan) -> None:
     gone = topics_to_empty(plan, existing(plan), outputs=True, everything=False)
 
     assert gone == INTERNAL | {"parts", "bills", "shop.bill.dead-letters", "shop.gone.changelog"}
 
 
-def test_everything_goes_on_request(plan: Plan) -> None:
+def test_a_full_reset_deletes_everything(plan: Plan) -> None:
     assert topics_to_empty(plan, existing(plan), outputs=False, everything=True) == existing(plan)
 
 
-def test_what_is_not_there_cannot_go(plan: Plan) -> None:
+def test_a_missing_topic_is_not_reset(plan: Plan) -> None:
     assert topics_to_empty(plan, {"orders"}, outputs=True, everything=False) == set()
 
 

@@ -85,7 +85,7 @@ async def test_services_are_described_while_a_task_fails_and_is_reopened(tmp_pat
         assert [task.number for task in service.tasks] == [0, 1]
 
 
-async def test_state_is_not_told_of_without_a_task_that_is_being_opened_again(tmp_path: Path) -> None:
+async def test_state_is_unavailable_while_a_task_is_reopened(tmp_path: Path) -> None:
     async with running(app, tmp_path) as host, connected(tmp_path) as connection:
         await connection.append("words", [(0, b"b", b'"x"', 1, []), (1, b"d", b'"x"', 1, [])])
         await until({b"b": b"1", b"d": b"1"}, connection)
@@ -140,7 +140,7 @@ async def test_records_that_are_sent_during_a_reset_wait_for_it(tmp_path: Path) 
         (Entries("counter", "nope"), "UnknownNameError", "'nope'"),
     ],
 )
-async def test_what_is_wrong_is_refused_and_the_connection_goes_on(
+async def test_an_invalid_request_is_refused_and_the_connection_stays_open(
     tmp_path: Path, request_: Any, kind: str, message: str
 ) -> None:
     async with running(app, tmp_path), connected(tmp_path) as connection:
@@ -171,7 +171,7 @@ async def raw_answer(directory: Path, data: bytes) -> Any:
         writer.close()
 
 
-async def test_a_message_that_is_too_long_ends_the_connection_and_nothing_else(tmp_path: Path) -> None:
+async def test_an_oversized_message_closes_only_its_connection(tmp_path: Path) -> None:
     async with running(app, tmp_path):
         assert await raw_answer(tmp_path, struct.pack(">I", MAX_MESSAGE_BYTES + 1) + b"x") is None
         assert (await raw_answer(tmp_path, encode(Hello(1))))["type"] == "welcome"
@@ -185,7 +185,7 @@ async def test_a_message_that_is_no_request_is_refused(tmp_path: Path, body: byt
         assert (answer["type"], answer["kind"]) == ("failure", "OwnerError")
 
 
-async def test_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+async def test_another_protocol_version_is_refused_with_advice(tmp_path: Path) -> None:
     async with running(app, tmp_path):
         answer = await raw_answer(tmp_path, encode(Hello(99)))
 

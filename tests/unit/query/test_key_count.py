@@ -86,7 +86,7 @@ async def test_the_keys_of_all_tasks_are_added_up() -> None:
     assert await count_keys(spread(numbered(1234), ["value"], timers=True)) == KeyCount(1234, exact=True)
 
 
-async def test_a_service_that_knows_nothing_has_no_keys() -> None:
+async def test_a_service_without_state_has_no_keys() -> None:
     assert await count_keys(tasks_with()) == KeyCount(0, exact=True)
     assert await count_keys([]) == KeyCount(0, exact=True)
 

@@ -41,7 +41,7 @@ def test_a_busy_counter_tells_its_board_once_in_a_while() -> None:
         assert len(harness.told(counters.boards)) == 1
 
 
-def test_a_board_of_a_few_is_exact_whatever_comes() -> None:
+def test_a_small_leaderboard_is_exact_for_any_input() -> None:
     app = App("exact")
     events = app.topic("events", value_type=dict, key="who")
     counters = Counters(app, topic=events, by="n", board="game", size=5, every=1)

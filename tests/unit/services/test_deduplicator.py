@@ -16,7 +16,7 @@ class Order(msgspec.Struct, frozen=True):
     n: int
 
 
-def test_the_first_of_each_id_goes_on_and_the_others_aside() -> None:
+def test_the_first_record_of_each_id_is_emitted_and_duplicates_go_aside() -> None:
     app = App("orders")
     orders = app.topic("orders", value_type=Order, key="shop")
     unique, doubles = app.topic("unique", value_type=Order), app.topic("doubles", value_type=Order)

@@ -27,7 +27,7 @@ def test_sessions_of_a_topic_end_by_event_time() -> None:
         assert harness.ask(tracker.service, "ann", Current()) is None
 
 
-def test_events_in_another_order_make_the_same_session() -> None:
+def test_the_order_of_events_does_not_change_the_session() -> None:
     app = App("disorder")
     pages = app.topic("pages", value_type=dict, key="user")
     sessions = app.topic("sessions", value_type=Session)
@@ -61,6 +61,6 @@ def test_sessions_of_messages_end_by_the_clock_or_when_they_are_closed() -> None
         assert harness.timers(tracker.service, "ann") == []
 
 
-def test_a_gap_of_nothing_is_refused() -> None:
+def test_an_empty_gap_is_refused() -> None:
     with pytest.raises(ValueError, match="gap must be more than 0"):
         SessionTracker(App("refused"), gap=0)

@@ -26,7 +26,9 @@ async def counter(ctx: Context, word: str, count: ValueState[int | None]) -> Non
     count.value = (count.value or 0) + 1
 
 
-async def test_two_who_ask_at_once_after_a_crash_both_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_concurrent_clients_after_a_crash_both_find_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(app, tmp_path) as host:
         await host.checkpoint("before")
         history = CheckpointHistory(host)
@@ -49,7 +51,7 @@ async def test_two_who_ask_at_once_after_a_crash_both_find_it(tmp_path: Path, mo
         await history.close()
 
 
-async def test_whoever_looks_often_reads_a_manifest_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeated_reads_load_a_manifest_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(app, tmp_path) as host:
         await host.checkpoint("before")
         await host.checkpoint()

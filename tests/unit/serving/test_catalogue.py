@@ -58,7 +58,7 @@ async def test_a_manifest_is_read_once(storage: CheckpointStorage, tmp_path: Pat
     assert read == ["checkpoints/00000004"]
 
 
-async def test_what_is_gone_is_dropped(storage: CheckpointStorage, tmp_path: Path) -> None:
+async def test_deleted_checkpoints_are_dropped_from_the_catalogue(storage: CheckpointStorage, tmp_path: Path) -> None:
     for epoch in (1, 2, 3):
         make_checkpoint(storage, tmp_path, epoch, CHANGES)
     catalogue = catalogue_of(storage)
@@ -81,7 +81,7 @@ async def test_a_name_that_is_used_again_is_another_savepoint(storage: Checkpoin
     assert [one.epoch for one in await catalogue.savepoints()] == [6]
 
 
-async def test_one_that_is_damaged_does_not_hide_the_others(storage: CheckpointStorage, tmp_path: Path) -> None:
+async def test_a_damaged_entry_does_not_hide_the_others(storage: CheckpointStorage, tmp_path: Path) -> None:
     for epoch in (1, 2):
         make_checkpoint(storage, tmp_path, epoch, CHANGES)
     storage.put("checkpoints/00000002/manifest.json", b"{")

@@ -56,7 +56,7 @@ async def test_workers_that_fence_each_other_write_each_request_once() -> None:
         await worker.close()
 
 
-async def test_a_key_that_was_used_for_something_else_is_refused_and_after_a_day_forgotten() -> None:
+async def test_an_idempotency_key_of_another_request_is_refused_and_expires_after_a_day() -> None:
     clock = ManualClock(1_700_000_000_000)
     log = await new_log(clock)
     requests = IdempotentRequests(log, "shop", clock)

@@ -21,7 +21,7 @@ async def order(sender: TopicSender) -> SendResult:
     return await sender.send("orders", [line], body=line, key="one")
 
 
-async def test_a_reset_of_everything_forgets_what_was_sent_under_which_key(tmp_path: Path) -> None:
+async def test_a_full_reset_forgets_idempotency_keys(tmp_path: Path) -> None:
     async with running(app, tmp_path) as host:
         sender = TopicSender(host)
         assert not (await order(sender)).again

@@ -20,14 +20,14 @@ positions = st.builds(
 
 
 @given(positions)
-def test_a_token_comes_back_as_it_was(position: Position) -> None:
+def test_a_token_round_trips(position: Position) -> None:
     assert parse_position(str(position)) == position
     assert str(position).isascii()
     assert not set(str(position)) & set("/+=&?#% ")
 
 
 @pytest.mark.parametrize("token", ["", "x", "nonsense!", "AAAA", "k6ExgYA", "a" * 20_000, "\u2603"])
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_an_invalid_token_is_refused(token: str) -> None:
     with pytest.raises(PositionError, match="unchanged"):
         parse_position(token)
 

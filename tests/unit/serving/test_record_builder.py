@@ -99,7 +99,7 @@ def test_the_type_may_come_from_the_handler_that_reads() -> None:
         ("table", b'{"who": "ann"}', "the record has no key"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said(topic: str, line: bytes, message: str) -> None:
+def test_an_invalid_line_gives_a_clear_error(topic: str, line: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         maker(topic).make(line)
 
@@ -171,7 +171,7 @@ def test_a_tombstone_has_the_time_that_it_is_given_or_the_clocks() -> None:
         b'{"value": {"who": "a"}, "key": {"base64": "!"}}',
     ],
 )
-def test_what_is_no_record_is_refused(line: bytes) -> None:
+def test_an_invalid_record_is_refused(line: bytes) -> None:
     with pytest.raises(DecodeError, match="not a record"):
         maker("likes", envelopes=True).make(line)
 
@@ -180,7 +180,7 @@ def test_what_is_no_record_is_refused(line: bytes) -> None:
     ("topic", "key", "value"),
     [("likes", b"ann", b'{"who":"ann"}'), ("raw", b"k", b"\xff\x00"), ("raw", b"\xfe", b"plain")],
 )
-def test_what_tail_prints_can_be_sent_again(topic: str, key: bytes, value: bytes) -> None:
+def test_the_output_of_tail_can_be_sent_again(topic: str, key: bytes, value: bytes) -> None:
     record = Record(key, value, 3, (("h", b"1"), ("h", b"\xff")), 9)
     line = orjson.dumps(record_line(record, 2))
 

@@ -55,7 +55,7 @@ async def test_it_is_asked_once_for_each_assignment(monkeypatch: pytest.MonkeyPa
     assert group.asked == 3
 
 
-async def test_while_nobody_owns_it_whoever_asks_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_an_owner_clients_are_asked_to_retry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.serving.task_directory._REFRESH_INTERVAL", 0.0)
     group = Group()
     directory = TaskDirectory(group)

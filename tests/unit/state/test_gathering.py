@@ -61,7 +61,7 @@ def numbers(entries: Sequence[Entry | None]) -> list[int | None]:
     return [None if entry is None else entry.value for entry in entries]
 
 
-def test_what_handlers_look_at_is_loaded_ahead_in_one_call(store: CountingStore, cells: ValueCells) -> None:
+def test_state_read_by_handlers_is_prefetched_in_one_call(store: CountingStore, cells: ValueCells) -> None:
     assert numbers(cells.gather([b"0", b"1"])) == [None, None]  # nobody knows yet if they will be looked at
     cells.entry(b"0")
     cells.entry(b"1")
@@ -73,7 +73,7 @@ def test_what_handlers_look_at_is_loaded_ahead_in_one_call(store: CountingStore,
     assert store.single == 2
 
 
-def test_what_handlers_leave_alone_is_not_loaded(store: CountingStore, cells: ValueCells) -> None:
+def test_unread_state_is_not_prefetched(store: CountingStore, cells: ValueCells) -> None:
     for number in range(0, 100, 2):
         assert numbers(cells.gather([b"%d" % number, b"%d" % (number + 1)])) == [None, None]
     assert (store.single, store.many) == (0, 0)

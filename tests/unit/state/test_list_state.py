@@ -73,7 +73,7 @@ def test_replacing_makes_it_the_whole_list(wait: Any) -> None:
         assert bench.value("kept", "k") == [7, 8, 9]
 
 
-def test_clearing_leaves_nothing_behind() -> None:
+def test_clearing_removes_all_entries() -> None:
     with Bench(operate) as bench:
         bench.put("k", [["extend", [1, 2, 3]], ["popleft"]])
         bench.put("k", [["clear"], ["len"]])

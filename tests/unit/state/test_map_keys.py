@@ -139,7 +139,7 @@ def test_keys_of_other_types_stay_json(key_type: Any) -> None:
         (datetime, datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2)))),
     ],
 )
-def test_what_has_no_place_in_the_order_is_refused(key_type: Any, key: Any) -> None:
+def test_an_unorderable_map_key_is_refused(key_type: Any, key: Any) -> None:
     with pytest.raises(EncodeError, match="cannot be a key"):
         map_keys(key_type).encode(key)
 

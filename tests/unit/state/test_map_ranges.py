@@ -115,7 +115,7 @@ class Model:
 
 @pytest.mark.parametrize("store", ["memory", "rocksdb"])
 @pytest.mark.parametrize("key_type", POOLS, ids=str)
-def test_it_does_what_a_sorted_dict_does(key_type: Any, store: str) -> None:
+def test_a_map_state_behaves_like_a_sorted_dict(key_type: Any, store: str) -> None:
     pool = POOLS[key_type]
 
     @settings(max_examples=40 if store == "memory" else 12, deadline=None)
@@ -242,7 +242,7 @@ async def short_lived(ctx: Context, event: Any, kept: Annotated[MapState[int, st
     ctx.emit([kept.first(), [key for key, _ in kept.range(0, 100)], kept.last()])
 
 
-def test_what_has_outlived_its_time_is_not_in_the_range() -> None:
+def test_expired_entries_are_not_in_the_range() -> None:
     with Bench(short_lived) as bench:
         bench.put("k", 10)
         bench.advance(seconds=40)

@@ -56,7 +56,7 @@ def test_entries_are_set_read_and_removed_one_by_one() -> None:
         assert bench.value("kept", "k") == {"a": 1}
 
 
-def test_it_does_what_a_dict_does() -> None:
+def test_a_map_state_behaves_like_a_dict() -> None:
     with Bench(operate) as bench:
         bench.put("k", [["update", {"a": 1, "b": 2}], ["setdefault", "a", 5]])
         bench.put("k", [["setdefault", "c", 3]])

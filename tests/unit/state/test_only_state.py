@@ -145,7 +145,7 @@ def test_a_timer_does_not_see_what_was_looked_up_for_a_record_of_another_key() -
         assert sorted((record.key, record.value) for record in bench.records(bench.out)) == [("ann", 71), ("bob", 901)]
 
 
-def test_what_a_handler_leaves_behind_cannot_touch_what_was_looked_up_for_others() -> None:
+def test_a_finished_handlers_background_task_cannot_touch_state_looked_up_for_others() -> None:
     failures: list[BaseException] = []
 
     async def later(kept: Counter) -> None:

@@ -89,7 +89,7 @@ def test_overlapping_handlers_do_not_overwrite_each_other() -> None:
         assert bench.value("seen") == ["c", "b1", "b2", "a1", "a2"]
 
 
-def test_a_handler_sees_its_own_doings_and_none_that_are_half_done() -> None:
+def test_a_handler_sees_its_own_changes_and_no_unfinished_ones() -> None:
     with Bench(operate) as bench:
         bench.put_quietly("a", {"append": "a1", "wait": "a", "then": "a2"})
         bench.put_quietly("b", {"append": "b"})
@@ -98,7 +98,7 @@ def test_a_handler_sees_its_own_doings_and_none_that_are_half_done() -> None:
         assert bench.outputs(bench.out) == [[1, ["b"]], [2, ["a1", "a2"]]]
 
 
-def test_a_handler_that_fails_has_added_nothing() -> None:
+def test_a_failed_handler_adds_nothing() -> None:
     with Bench(operate, service={"errors": SKIP}) as bench:
         bench.put("a", {"append": "a"})
         bench.put("b", {"append": "b", "fail": True})

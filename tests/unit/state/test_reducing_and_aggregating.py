@@ -120,7 +120,7 @@ def test_an_aggregating_state_shows_its_result_and_stores_its_accumulator() -> N
         assert bench.value("longest", "k") == "aa"
 
 
-def test_a_state_that_does_not_say_how_it_adds_up_is_refused() -> None:
+def test_a_state_without_a_reduce_function_is_refused() -> None:
     async def reducing(ctx: Context, event: Any, top: ReducingState[int]) -> None: ...
     async def aggregating(ctx: Context, event: Any, mean: AggregatingState[float, float]) -> None: ...
 

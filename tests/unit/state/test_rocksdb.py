@@ -219,7 +219,7 @@ def test_an_unfit_place_is_not_a_corrupt_store(detail: str, kind: type[Exception
     assert type(_translated(Exception(detail), Path("/x"))) is kind
 
 
-def test_destroying_what_is_not_there_is_fine(directory: Path) -> None:
+def test_destroying_a_missing_store_is_allowed(directory: Path) -> None:
     RocksStore.destroy(directory)
 
 

@@ -273,7 +273,7 @@ def test_items_of_a_list_expire_one_by_one() -> None:
         assert b.outputs(b.out) == [[[3, 4], 2]]
 
 
-def test_a_list_whose_items_are_all_expired_leaves_nothing() -> None:
+def test_a_list_with_all_items_expired_is_removed() -> None:
     with Bench(in_list) as b:
         for number in range(5):
             b.put("k", number)
@@ -319,7 +319,7 @@ def test_an_expired_value_reads_as_the_default() -> None:
 
 
 @pytest.mark.parametrize("span", [{}, {"seconds": 0}, {"days": -1}, {"milliseconds": 0.4}])
-def test_a_time_to_live_of_nothing_is_refused(span: dict[str, float]) -> None:
+def test_a_zero_ttl_is_refused(span: dict[str, float]) -> None:
     with pytest.raises(DefinitionError, match="TTL"):
         TTL(**span)  # type: ignore[arg-type]
 

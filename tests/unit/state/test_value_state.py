@@ -140,7 +140,7 @@ def test_none_is_the_same_as_nothing(forget: str) -> None:
         assert bench.outputs(bench.out) == [[None, False], [1, True], [None, False], [None, False], [0, True]]
 
 
-def test_what_was_cleared_is_gone_from_store_and_changelog() -> None:
+def test_a_cleared_value_is_removed_from_store_and_changelog() -> None:
     with Bench(look) as bench:
         bench.put("k", 1)
         bench.changes()
@@ -173,7 +173,7 @@ def test_a_default_is_read_but_does_not_exist() -> None:
         assert bench.outputs(bench.out) == [[11, True]]
 
 
-def test_reading_writes_nothing() -> None:
+def test_reading_does_not_write() -> None:
     with Bench(count) as bench:
         for _ in range(3):
             bench.put("k", 0)
@@ -209,7 +209,7 @@ async def raw_bytes(ctx: Context, event: Any, kept: ValueState[bytes]) -> None: 
         (raw_bytes, r"Write Annotated\[ValueState\[bytes\], Default\(b\"\"\)\]"),
     ],
 )
-def test_a_value_that_may_be_nothing_says_so_in_its_type(handler: Any, advice: str) -> None:
+def test_an_optional_value_is_declared_in_its_type(handler: Any, advice: str) -> None:
     with pytest.raises(DefinitionError, match=advice):
         Bench(handler)
 

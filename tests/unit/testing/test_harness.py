@@ -75,7 +75,7 @@ def test_outputs_are_given_once_and_records_again_and_again() -> None:
         assert record.headers == (("trace", b"1"),)
 
 
-def test_time_passes_only_when_it_is_told_to() -> None:
+def test_time_advances_only_on_request() -> None:
     with AppHarness(app, now=1_000_000) as harness:
         harness.send(words, Word("a"))
         assert harness.clock.now() == 1_000_000
@@ -97,7 +97,7 @@ def test_state_survives_a_restart_and_a_crash() -> None:
         assert harness.state("counter", "seen", "a") == 2
 
 
-def test_two_harnesses_of_one_app_have_nothing_in_common() -> None:
+def test_two_harnesses_of_one_app_are_isolated() -> None:
     with AppHarness(app) as first, AppHarness(app) as second:
         first.send(words, Word("a"))
         assert second.state(counter, "seen", "a") is None

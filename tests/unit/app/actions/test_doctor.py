@@ -24,7 +24,7 @@ def test_a_machine_that_has_everything(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_wrong_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_problem_comes_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

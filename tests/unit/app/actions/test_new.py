@@ -22,7 +22,7 @@ def test_an_empty_directory_will_do(tmp_path: Path) -> None:
     assert write_project(tmp_path / "hello")
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "hello").mkdir()
     (tmp_path / "hello" / "app.py").write_text("mine")
 

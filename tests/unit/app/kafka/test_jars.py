@@ -71,7 +71,7 @@ def test_whole_jars_are_used_as_they_are(tmp_path: Path) -> None:
     assert read(tmp_path / "journal") == ["fetched"]
 
 
-def test_a_damaged_jar_in_the_cache_is_noticed_and_fetched_anew(tmp_path: Path) -> None:
+def test_a_damaged_jar_in_the_cache_is_detected_and_fetched_again(tmp_path: Path) -> None:
     source = Shelf(tmp_path / "journal")
     directory = ensure(tmp_path / "cache", source)
     name = damage(directory)
@@ -109,7 +109,7 @@ def test_jars_that_arrive_damaged_twice_are_an_error_and_are_not_kept(tmp_path: 
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"{KAFKA_VERSION}.lock"]
 
 
-def test_of_processes_that_need_them_at_once_one_fetches(tmp_path: Path) -> None:
+def test_one_of_several_concurrent_processes_fetches_the_jars(tmp_path: Path) -> None:
     source = Shelf(tmp_path / "journal")
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as processes:
         found = set(processes.map(ensure, [tmp_path / "cache"] * 4, [source] * 4))
@@ -118,7 +118,7 @@ def test_of_processes_that_need_them_at_once_one_fetches(tmp_path: Path) -> None
     assert read(tmp_path / "journal") == ["fetched"]
 
 
-def test_what_a_killed_process_left_behind_is_swept_away(tmp_path: Path) -> None:
+def test_a_killed_processs_leftovers_are_removed(tmp_path: Path) -> None:
     left = tmp_path / "cache" / f".fetching-{KAFKA_VERSION}-abc" / "first"
     left.mkdir(parents=True)
 

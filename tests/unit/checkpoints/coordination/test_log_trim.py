@@ -66,19 +66,19 @@ def test_consumed_records_are_deleted_without_checkpoints(harness: AppHarness) -
     assert harness.state("count", "seen", "1") == 3 * 3 + 1
 
 
-def test_a_worker_that_lives_shortly_deletes_what_the_one_before_has_read(harness: AppHarness) -> None:
+def test_a_short_lived_worker_trims_records_read_by_its_predecessor(harness: AppHarness) -> None:
     harness.send_many("events", range(10), key=str)
     harness.run(leader(harness).step())
     start, end = bounds(harness)
     assert start >= end - 1
 
 
-def test_time_alone_removes_nothing(harness: AppHarness) -> None:
+def test_elapsed_time_alone_deletes_no_records(harness: AppHarness) -> None:
     """The events may be from long ago, and the worker may have been away for long."""
     assert harness.run(harness.log.topics())[INTERNAL.topic].retention_ms is None
 
 
-def test_what_is_not_committed_is_kept(harness: AppHarness) -> None:
+def test_uncommitted_records_are_kept(harness: AppHarness) -> None:
     harness.send_many("events", range(10), key=str)
     _, read = bounds(harness)
     pass_on_alone(harness, 20)
@@ -90,7 +90,7 @@ def test_what_is_not_committed_is_kept(harness: AppHarness) -> None:
     assert sum(harness.state("count", "seen", key) for key in "012") == 30
 
 
-def test_nothing_is_deleted_while_a_checkpoint_is_under_way(harness: AppHarness) -> None:
+def test_no_records_are_deleted_during_a_checkpoint(harness: AppHarness) -> None:
     """What was in flight at its cut is committed by now, and not copied yet."""
     harness.run(leader(harness).step())
     harness.send_many("events", range(10), key=str)
@@ -105,9 +105,7 @@ def test_nothing_is_deleted_while_a_checkpoint_is_under_way(harness: AppHarness)
     assert bounds(harness)[0] > before[0]
 
 
-def test_a_leader_that_another_has_followed_deletes_nothing(
-    harness: AppHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_superseded_leader_deletes_no_records(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one may have begun a checkpoint between."""
     harness.send_many("events", range(10), key=str)
     before = bounds(harness)

@@ -58,7 +58,7 @@ async def test_a_worker_is_asked_over_its_socket(tmp_path: Path) -> None:
         assert host.checkpoints.status.healthy
 
 
-async def test_commands_ask_the_worker_and_list_what_there_is(tmp_path: Path) -> None:
+async def test_commands_trigger_and_list_checkpoints(tmp_path: Path) -> None:
     definition, flags = make_app().define(), {"data": str(tmp_path)}
     assert list_checkpoints(definition, flags)[1] == []
     async with worker(tmp_path):

@@ -199,7 +199,7 @@ def test_a_service_that_is_rescaled_reads_its_input_through_a_shuffle_and_the_to
         check(harness, make(20))
 
 
-def test_the_same_number_as_before_moves_nothing(tmp_path: Path) -> None:
+def test_unchanged_parallelism_moves_no_state(tmp_path: Path) -> None:
     with AppHarness(hops_app(), checkpoints=tmp_path) as harness:
         harness.send_many("events", make(20))
         harness.checkpoint("cut")
@@ -227,7 +227,7 @@ def test_a_failed_restore_leaves_one_run_intact_and_can_be_repeated(tmp_path: Pa
         check(harness, make(40))
 
 
-def test_another_log_needs_to_be_told_where_to_begin(tmp_path: Path) -> None:
+def test_a_restore_to_another_log_requires_start_offsets(tmp_path: Path) -> None:
     there = tmp_path / "there"
     with AppHarness(hops_app(), checkpoints=tmp_path) as one, AppHarness(hops_app(), checkpoints=there) as other:
         one.send_many("events", make(30), settle=False)

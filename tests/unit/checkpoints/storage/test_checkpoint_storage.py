@@ -32,7 +32,7 @@ def test_an_unused_storage_is_empty(storage: CheckpointStorage) -> None:
         storage.manifest(7)
 
 
-def test_what_has_no_manifest_is_not_complete(storage: CheckpointStorage) -> None:
+def test_a_checkpoint_without_a_manifest_is_incomplete(storage: CheckpointStorage) -> None:
     storage.put("checkpoints/00000003/files/count.0/000001.sst", b"abc")
 
     assert storage.epochs() == [3]
@@ -64,7 +64,7 @@ def test_a_shared_file_is_deleted_with_its_last_checkpoint(storage: CheckpointSt
     assert _files(storage) == {"4/e", "4/manifest.json"}
 
 
-def test_what_was_given_up_is_swept_and_what_may_be_under_way_is_not(storage: CheckpointStorage) -> None:
+def test_aborted_checkpoints_are_swept_and_those_in_progress_are_kept(storage: CheckpointStorage) -> None:
     storage.put("checkpoints/00000001/files/x", b"given up")
     _put(storage, 2, "a", ())
     storage.put("checkpoints/00000003/files/y", b"under way")
@@ -74,7 +74,7 @@ def test_what_was_given_up_is_swept_and_what_may_be_under_way_is_not(storage: Ch
     assert _files(storage) == {"2/a", "2/manifest.json", "3/y"}
 
 
-def test_before_any_is_complete_what_was_given_up_is_swept_too(storage: CheckpointStorage) -> None:
+def test_aborted_checkpoints_are_swept_before_the_first_complete_one(storage: CheckpointStorage) -> None:
     for epoch in (1, 2, 3):
         storage.put(f"checkpoints/{epoch:08d}/files/x", b"given up, or under way")
 
@@ -83,7 +83,7 @@ def test_before_any_is_complete_what_was_given_up_is_swept_too(storage: Checkpoi
     assert _files(storage) == {"3/x"}
 
 
-def test_what_a_complete_one_shares_is_not_swept(storage: CheckpointStorage) -> None:
+def test_files_shared_with_a_complete_checkpoint_are_not_swept(storage: CheckpointStorage) -> None:
     _put(storage, 1, "a", ())
     _put(storage, 2, "b", ((1, "a"),))
     storage.retain(1)
@@ -116,7 +116,7 @@ def test_nothing_is_swept_while_a_kept_manifest_cannot_be_read(storage: Checkpoi
     assert {"1/a", "2/b", "3/c"} <= _files(storage)
 
 
-def test_a_deleted_savepoint_is_gone_and_nothing_else_is(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_deleting_a_savepoint_deletes_nothing_else(storage: CheckpointStorage, tmp_path: Path) -> None:
     make_checkpoint(storage, tmp_path, 1, {b"\x02a": b"1"})
     make_checkpoint(storage, tmp_path, 2, {b"\x02a": b"1"}, name="mine")
 

@@ -39,7 +39,7 @@ def test_a_task_is_read_as_it_was(url: str, tmp_path: Path, kind: Kind) -> None:
     reader.verify()
 
 
-def test_a_savepoint_can_be_copied_elsewhere(tmp_path: Path) -> None:
+def test_a_savepoint_can_be_copied_to_another_place(tmp_path: Path) -> None:
     storage = CheckpointStorage(str(tmp_path / "here"), "shop")
     make_checkpoint(storage, tmp_path, 5, {b"\x02a": b"1"}, name="mine")
     (tmp_path / "here/shop/savepoints/mine").rename(tmp_path / "there")

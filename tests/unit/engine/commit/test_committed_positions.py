@@ -33,7 +33,7 @@ def marker(position: int, *, unfinished: tuple[int, ...] = (), watermark: int = 
     return encode_marker(CommitMarker(lineage="x", run="1", inputs={"words:0": mark}, watermark=watermark))
 
 
-async def test_services_that_read_the_same_partition_are_each_where_they_are() -> None:
+async def test_services_that_share_a_partition_have_separate_positions() -> None:
     definition, log = app.define(), MemoryLog()
     plan = Plan(definition.id, definition.services, definition.topics, definition.resolve().settings, {})
     await log.create(plan.specs)

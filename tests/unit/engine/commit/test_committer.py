@@ -48,7 +48,7 @@ def bench(**options: Any) -> Bench:
     return Bench(count, timers={"t": on_timer}, topic={"watermark": Monotonic(idle_after=None)}, **options)
 
 
-def test_nothing_is_visible_before_the_commit_and_everything_after() -> None:
+def test_effects_become_visible_with_the_commit() -> None:
     with bench() as b:
         b.put("k", timestamp=1000, settle=False)
         b.settle(commit=False)
@@ -59,7 +59,7 @@ def test_nothing_is_visible_before_the_commit_and_everything_after() -> None:
         assert b.marker.inputs["events:0"].position > 0
 
 
-def test_what_was_not_committed_is_handled_again_with_the_same_result() -> None:
+def test_uncommitted_records_are_handled_again_with_the_same_result() -> None:
     with bench() as b:
         b.put("k")
         for _ in range(3):
@@ -70,7 +70,7 @@ def test_what_was_not_committed_is_handled_again_with_the_same_result() -> None:
         assert b.value("total", "k") == 4
 
 
-def test_the_marker_says_where_to_go_on_what_is_unfinished_and_how_late_it_is() -> None:
+def test_the_marker_contains_positions_unfinished_records_and_the_watermark() -> None:
     with bench() as b:
         b.put_quietly("a", timestamp=1000)
         b.put_quietly("b", "wait", timestamp=2000)
@@ -134,7 +134,7 @@ def test_a_commit_is_due_after_its_interval() -> None:
         assert b.outputs(b.out) == [1]
 
 
-def test_handling_goes_on_while_a_commit_is_on_its_way() -> None:
+def test_handling_continues_during_a_commit() -> None:
     with bench() as b:
         b.put("k", timestamp=1000, settle=False)
         b.settle(commit=False)
@@ -260,7 +260,7 @@ def test_hooks_run_before_the_first_and_after_the_last_record_of_a_task() -> Non
 
 
 @pytest.mark.parametrize("hook", ["on_open", "on_close"])
-def test_a_hook_that_fails_says_so_and_leaves_nothing_open(
+def test_a_failed_hook_is_reported_and_leaves_nothing_open(
     hook: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App("app")

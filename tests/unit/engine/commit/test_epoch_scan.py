@@ -29,7 +29,7 @@ def test_a_later_epoch_at_the_start_has_nothing_before_it() -> None:
     assert list(EpochScan("app", "1").split(sent(4, 4))) == [(4, 0, 2)]
 
 
-def test_what_was_seen_before_divides_nothing() -> None:
+def test_an_epoch_seen_before_does_not_split_the_range() -> None:
     scan = EpochScan("app", "1")
     assert list(scan.split(sent(3))) == [(3, 0, 1)]
     assert list(scan.split(sent(3, 2, 3))) == [(0, 0, 3)]
@@ -45,13 +45,13 @@ def test_records_from_outside_and_of_other_runs_have_no_epoch() -> None:
     assert [epoch_of(found.headers, PREFIX) for found in others] == [None] * 4
 
 
-def test_what_only_looks_like_a_stamp_has_no_epoch() -> None:
+def test_a_header_that_resembles_a_stamp_has_no_epoch() -> None:
     for stamp in (b"app|1|", b"app|1|task.0|x", b"app|1|task.0|-1", b"app|1|task.0|" + b"9" * 5000, b""):
         assert epoch_of(record(0, stamp).headers, PREFIX) is None
         assert list(EpochScan("app", "1").split([record(0, stamp)])) == [(0, 0, 1)]
 
 
-def test_own_headers_beside_the_stamp_change_nothing() -> None:
+def test_user_headers_next_to_the_stamp_have_no_effect() -> None:
     assert epoch_of(record(0, b"app|1|t.0|5", ("own", b"x")).headers, PREFIX) == 5
 
 

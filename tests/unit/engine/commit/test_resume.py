@@ -13,7 +13,7 @@ async def count(ctx: Context, event: int, seen: ValueState[int | None]) -> None:
     seen.value = (seen.value or 0) + 1
 
 
-def test_an_input_that_was_made_anew_is_refused() -> None:
+def test_a_recreated_input_is_refused() -> None:
     with Bench(count) as bench:
         bench.put("a")
         bench.put("a")

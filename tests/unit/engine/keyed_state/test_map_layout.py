@@ -102,7 +102,7 @@ def test_entries_are_moved_into_the_order_of_their_keys_when_a_task_opens() -> N
         check_in_order(harness, service)
 
 
-def test_a_crash_in_the_middle_leaves_entries_of_both_layouts_and_it_goes_on() -> None:
+def test_a_layout_migration_resumes_after_a_crash_with_entries_of_both_layouts() -> None:
     app, events, service = make(MapState[int, int], fill)
     with AppHarness(app) as harness:
         harness.send_many(events, range(5))

@@ -127,7 +127,7 @@ def test_an_incompatible_change_is_refused_with_the_states_name(annotation: Any,
         assert harness.state(service, "kept", 3) == V1(18, "x")
 
 
-def test_the_refusal_says_what_to_write() -> None:
+def test_the_refusal_suggests_the_declaration() -> None:
     app, events, _ = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
@@ -253,7 +253,7 @@ def test_the_class_form_migrates_alike() -> None:
         assert harness.state(service, "kept", 3) == 18
 
 
-def test_a_migration_that_fails_names_the_key_and_is_repeated_after_it_was_mended() -> None:
+def test_a_failed_migration_names_the_key_and_succeeds_once_fixed() -> None:
     app, events, service = make(ValueState[V1 | None], put)
     with AppHarness(app) as harness:
         filled(harness, events)
@@ -273,7 +273,7 @@ def test_a_migration_that_fails_names_the_key_and_is_repeated_after_it_was_mende
         assert harness.state(service, "kept", 3) == 0
 
 
-def test_a_crash_between_portions_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_resumes_after_a_crash_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.engine.keyed_state.schema_migration._BATCH", 2)
     app, events, service = make(ValueState[V1 | None], put, partitions=1)
     calls: list[int] = []
@@ -441,7 +441,7 @@ def test_types_of_all_kinds_are_compared(old: Any, new: Any, problem: str | None
         (MapState[str, int | None], MapState[str, int]),
     ],
 )
-def test_whether_a_value_may_be_none_is_no_matter_of_what_is_stored(old: Any, new: Any) -> None:
+def test_optionality_of_a_value_does_not_change_its_schema(old: Any, new: Any) -> None:
     def keep(kept: Any, event: int) -> None:
         if isinstance(kept, MapState):
             kept["n"] = event

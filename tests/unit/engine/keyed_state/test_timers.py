@@ -96,7 +96,7 @@ def test_timers_of_one_time_all_fire() -> None:
         assert sorted(fired) == [(key, name, 100) for key in "abc" for name in "tu"]
 
 
-def test_what_stored_and_new_timers_have_in_common_is_their_order() -> None:
+def test_stored_and_new_timers_share_one_order() -> None:
     with bench() as b:
         b.put("a", [["set", "t", 100]], timestamp=1)
         b.put("b", [["set", "t", 300]], timestamp=1)
@@ -183,7 +183,7 @@ def test_a_cancelled_timer_does_not_fire() -> None:
         assert fired == [("k", "u", 100)]
 
 
-def test_a_timer_that_is_set_and_cancelled_at_once_leaves_nothing() -> None:
+def test_a_timer_set_and_cancelled_at_once_leaves_no_entry() -> None:
     with bench() as b:
         b.put("k", [["set", "t", 100], ["cancel", "t"]], timestamp=1)
         b.advance_watermark(1000)
@@ -191,7 +191,7 @@ def test_a_timer_that_is_set_and_cancelled_at_once_leaves_nothing() -> None:
         assert b.timers(b.service, "k") == []
 
 
-def test_a_timer_in_the_past_fires_at_once() -> None:
+def test_a_timer_in_the_past_fires_immediately() -> None:
     with bench() as b:
         b.put("x", [], timestamp=1000)
         b.put("k", [["set", "t", 500], ["set", "u", -5, "processing"]], timestamp=2000)
@@ -329,7 +329,7 @@ def test_a_timer_goes_to_the_handler_of_its_name_or_to_the_one_for_all_others() 
         assert fired == [("named", "one"), ("rest", "two"), ("rest", ""), ("rest", "drei ü")]
 
 
-def test_a_timer_that_nothing_handles_is_refused_where_it_is_set() -> None:
+def test_a_timer_without_a_handler_is_refused_when_set() -> None:
     with Bench(obey, timers={"one": named}) as b, pytest.raises(ServiceFailedError, match=r"on_timer\('two'\)"):
         b.put("k", [["set", "two", 1]])
 
@@ -423,7 +423,7 @@ def test_a_processing_time_timer_of_a_busy_key_waits_too() -> None:
         assert fired == [("other", "t", 10_000), ("k", "t", 10_000)]
 
 
-def test_what_a_waiting_handler_does_to_timers_counts_when_it_ends() -> None:
+def test_a_suspended_handlers_timer_changes_apply_when_it_finishes() -> None:
     with bench() as b:
         b.put("k", [["set", "moved", 100], ["set", "cancelled", 100]], timestamp=1)
         event = [
@@ -456,7 +456,7 @@ def test_a_handler_that_fails_has_neither_set_nor_cancelled_timers(wait: Any) ->
         assert fired == [("k", "kept", 100), ("k", "moved", 200)]
 
 
-def test_a_waiting_handlers_timer_is_found_although_the_cache_was_emptied_meanwhile() -> None:
+def test_a_suspended_handlers_timer_is_found_after_a_cache_eviction() -> None:
     with bench(cache_entries=1000) as b:
         b.put_quietly("k", [["set", "t", 100], ["wait", "g"]], timestamp=1)
         for turn in range(3):
@@ -509,7 +509,7 @@ def test_an_uncommitted_timer_fires_again_and_takes_effect_once(make: Callable[.
         assert b.value("count", "k") == 1
 
 
-def test_a_timer_that_became_due_while_nobody_ran_fires_at_the_start(make: Callable[..., Bench]) -> None:
+def test_a_timer_that_became_due_during_downtime_fires_at_the_start(make: Callable[..., Bench]) -> None:
     with make() as b:
         b.put("k", [["after", "t", 60, "processing"]])
         b.run(b.engine.close_tasks(commit=True))
@@ -519,7 +519,7 @@ def test_a_timer_that_became_due_while_nobody_ran_fires_at_the_start(make: Calla
         assert fired == [("k", "t", 60_000)]
 
 
-def test_timers_that_were_moved_or_cancelled_leave_nothing_to_look_through(make: Callable[..., Bench]) -> None:
+def test_moved_and_cancelled_timers_leave_no_entries_to_scan(make: Callable[..., Bench]) -> None:
     with make() as b:
         for turn in range(20):
             b.put("k", [["set", "t", 1000 + turn], ["set", f"u{turn}", 5000]], timestamp=1)

@@ -204,7 +204,7 @@ async def test_cancelling_ends_the_coroutine_with_its_cleanup(runner: CoroutineD
     assert seen == ["cleaned up"]
 
 
-async def test_what_a_cancelled_coroutine_waits_for_is_cancelled_too(drive: Drive, runner: CoroutineDriver) -> None:
+async def test_cancelling_a_coroutine_cancels_what_it_awaits(drive: Drive, runner: CoroutineDriver) -> None:
     inner: list[asyncio.Task[None]] = []
 
     async def handler() -> None:
@@ -253,7 +253,7 @@ async def test_a_coroutine_may_cancel_its_own_task(drive: Drive, wait: bool) -> 
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
-async def test_closing_cancels_what_runs_and_tells_nobody(turns: int) -> None:
+async def test_closing_cancels_running_coroutines_without_callbacks(turns: int) -> None:
     runner = CoroutineDriver(asyncio.get_running_loop(), "runner")
     seen: list[Any] = []
 
@@ -280,7 +280,7 @@ async def test_closing_an_idle_runner_ends_its_task() -> None:
 
 
 @pytest.mark.parametrize("doing", ["nothing", "waiting", "stubborn"])
-def test_a_loop_that_ends_does_not_wait_for_a_runner_that_nobody_has_closed(doing: str) -> None:
+def test_an_ending_loop_does_not_wait_for_an_unclosed_runner(doing: str) -> None:
     told: list[BaseException | None] = []
 
     async def waiting() -> None:
@@ -306,7 +306,7 @@ def test_a_loop_that_ends_does_not_wait_for_a_runner_that_nobody_has_closed(doin
 
 
 @pytest.mark.parametrize("wait", [True, False], ids=["while it waits", "while it is idle"])
-async def test_a_runner_goes_on_after_somebody_else_has_cancelled_its_task(drive: Drive, wait: bool) -> None:
+async def test_a_runner_continues_after_an_outside_cancellation_of_its_task(drive: Drive, wait: bool) -> None:
     tasks: list[asyncio.Task[Any]] = []
 
     async def handler() -> None:

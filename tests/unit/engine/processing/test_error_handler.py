@@ -96,7 +96,7 @@ def test_a_record_that_stopped_a_service_is_read_again_after_a_restart(text: str
         assert calls == [text] * 3
 
 
-def test_what_came_before_the_record_that_stopped_a_service_is_not_lost() -> None:
+def test_records_before_the_record_that_stopped_a_service_are_committed() -> None:
     with bench() as b:
         b.put("a", 1, settle=False)
         b.put("b", {"fail": 2}, settle=False)
@@ -169,7 +169,7 @@ def test_a_dead_letter_is_committed_with_its_records_position() -> None:
 
 
 @pytest.mark.parametrize("value", [b"junk", b"a:b:c", b"\xff:1:2"])
-def test_a_header_that_only_looks_like_ours_is_in_nobodys_way(value: bytes) -> None:
+def test_a_user_header_that_resembles_an_internal_one_is_harmless(value: bytes) -> None:
     with Bench(handle, service={"errors": DEAD_LETTER}) as bench:
         bench.send_raw("events", key=b"a", value=b'"text"', headers=[("tidegate-origin", value)])
 
@@ -231,7 +231,7 @@ BAD = {
 
 @pytest.mark.parametrize(("record", "kind", "message"), BAD.values(), ids=BAD.keys())
 @pytest.mark.parametrize("policy", [DEAD_LETTER, retry(3, then=DEAD_LETTER)], ids=["dead letter", "retry"])
-def test_a_record_that_cannot_be_read_goes_the_way_of_the_policy_at_once(
+def test_an_undecodable_record_follows_the_error_policy_without_retries(
     record: dict[str, Any], kind: str, message: str, policy: ErrorPolicy
 ) -> None:
     with Bench(take, service={"errors": policy}) as b:
@@ -292,7 +292,7 @@ def test_the_while_does_not_grow_beyond_most() -> None:
         assert len(calls) == 2001
 
 
-def test_other_keys_go_on_while_one_waits_for_its_repetition() -> None:
+def test_other_keys_continue_while_one_waits_for_its_retry() -> None:
     with bench(retry(5, 10.0)) as b:
         b.put("k", {"fail": 1})
         b.put("k", 1)
@@ -369,7 +369,7 @@ async def failing_timer(ctx: Context, timer: Timer, kept: ValueState[int | None]
         raise ValueError("in the timer")
 
 
-def test_a_timer_whose_handler_is_given_up_has_fired() -> None:
+def test_a_timer_whose_handler_fails_finally_has_fired() -> None:
     with Bench(set_timer, timers={"t": failing_timer}, service={"errors": DEAD_LETTER}) as b:
         b.put("k")
         b.advance(seconds=100)
@@ -403,7 +403,7 @@ def test_a_timer_whose_handler_stops_the_service_fires_again_at_the_next_start()
             b.restart()
 
 
-def test_a_timer_that_nothing_handles_any_more_goes_the_way_of_the_policy() -> None:
+def test_a_timer_without_a_handler_follows_the_error_policy() -> None:
     with Bench(set_timer, timers={"t": failing_timer}, service={"errors": DEAD_LETTER}) as b:
         b.put("k")
         b.upgrade(Bench(set_timer, service={"errors": DEAD_LETTER}).app)
@@ -434,7 +434,7 @@ async def hang(ctx: Context, event: Any, kept: ValueState[str | None]) -> None:
 
 
 @pytest.mark.parametrize("event", ["hang", "stubborn"])
-def test_a_handler_that_hangs_times_out_and_its_key_goes_on(event: str) -> None:
+def test_a_hanging_handler_times_out_and_its_key_continues(event: str) -> None:
     with Bench(hang, service={"errors": DEAD_LETTER, "timeout": 0.05}) as b:
         b.put("k", event, settle=False)
         b.put("k", "next", settle=False)
@@ -446,7 +446,7 @@ def test_a_handler_that_hangs_times_out_and_its_key_goes_on(event: str) -> None:
         assert b.value("kept", "k") == "begun"
 
 
-def test_a_handler_that_finishes_although_it_was_told_to_stop_has_finished() -> None:
+def test_a_handler_that_finishes_despite_its_cancellation_has_finished() -> None:
     with Bench(hang, service={"errors": DEAD_LETTER, "timeout": 0.05}) as b:
         b.put("k", "swallow")
         assert b.dead_letters(b.service) == []
@@ -538,7 +538,7 @@ async def measure(
 
 
 @pytest.mark.parametrize("bad", ["nan", "wait", "large"])
-def test_a_value_that_no_commit_can_hold_is_blamed_on_its_record(bad: str) -> None:
+def test_an_oversized_value_is_attributed_to_its_record(bad: str) -> None:
     with Bench(measure, service={"errors": DEAD_LETTER}) as b:
         for key, event in (("a", 1.0), ("b", bad), ("b", 2.0), ("c", bad), ("d", 3.0)):
             b.put(key, event, settle=False)
@@ -553,7 +553,7 @@ def test_a_value_that_no_commit_can_hold_is_blamed_on_its_record(bad: str) -> No
         assert len(b.dead_letters(b.service)) == 3
 
 
-def test_such_a_record_stops_the_service_by_name_and_nothing_before_it_is_lost() -> None:
+def test_an_oversized_record_stops_the_service_by_name_after_committing_earlier_records() -> None:
     with Bench(measure) as b:
         b.put("a", 1.0, settle=False)
         b.put("b", "nan", settle=False)
@@ -562,7 +562,7 @@ def test_such_a_record_stops_the_service_by_name_and_nothing_before_it_is_lost()
                 attempt()
 
 
-def test_such_a_record_does_not_disturb_other_tasks_and_time_goes_on() -> None:
+def test_an_oversized_record_affects_neither_other_tasks_nor_the_watermark() -> None:
     options = {"errors": SKIP}
     with Bench(measure, service=options, partitions=3, topic={"watermark": Monotonic()}) as b:
         for number in range(30):
@@ -573,7 +573,7 @@ def test_such_a_record_does_not_disturb_other_tasks_and_time_goes_on() -> None:
         assert b.watermark(b.service) == MAX_TIME
 
 
-def test_such_records_are_found_while_reading_goes_on() -> None:
+def test_oversized_records_are_found_while_reading_continues() -> None:
     with Bench(measure, service={"errors": DEAD_LETTER}, partitions=2, commit_changes=50) as b:
         b.put_all([(str(number), "nan" if number % 100 == 50 else 0.0) for number in range(5000)], settle=False)
         bounded_run(b)
@@ -582,7 +582,7 @@ def test_such_records_are_found_while_reading_goes_on() -> None:
 
 
 @pytest.mark.parametrize("way", ["straight", "awaits", "waits", "timer"])
-def test_a_handler_that_calls_sys_exit_fails_alone_and_the_worker_goes_on(way: str) -> None:
+def test_a_handler_that_calls_sys_exit_fails_and_the_worker_continues(way: str) -> None:
     app = App("leaving", partitions=1)
     events = app.topic("events", value_type=str, key=lambda _: "k")
 

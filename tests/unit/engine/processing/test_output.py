@@ -195,7 +195,7 @@ def test_a_value_of_another_type_is_refused_where_it_is_emitted(wrong: Any) -> N
         assert harness.outputs("out") == []
 
 
-def test_what_is_emitted_is_what_it_was_then() -> None:
+def test_an_emitted_value_is_the_value_at_the_time_of_the_call() -> None:
     async def handle(ctx: Context, event: Any) -> None:
         values: list[int] = []
         for number in range(3):

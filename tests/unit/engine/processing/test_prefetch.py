@@ -111,7 +111,7 @@ class World:
             self.cells.rotate()
 
 
-async def test_what_was_read_ahead_is_not_read_again() -> None:
+async def test_prefetched_state_is_not_read_again() -> None:
     world = World(2000)
     world.see_that_much_is_missing()
     world.prefetch.begin(world.chunk(world.keys[500:1500]))
@@ -122,7 +122,7 @@ async def test_what_was_read_ahead_is_not_read_again() -> None:
     assert world.below.asked == asked > 1000
 
 
-async def test_nothing_is_read_ahead_while_all_is_in_memory() -> None:
+async def test_state_in_memory_is_not_prefetched() -> None:
     world = World(2000)
     world.see_that_much_is_missing()
     for key in world.keys[:1000]:
@@ -133,7 +133,7 @@ async def test_nothing_is_read_ahead_while_all_is_in_memory() -> None:
     assert len(world.later) == 0
 
 
-async def test_nothing_is_read_ahead_of_a_store_that_has_nothing() -> None:
+async def test_an_empty_store_is_not_prefetched() -> None:
     world = World(0)
     world.below.wipe()
     world.keys = [b"%d" % number for number in range(2000)]
@@ -142,7 +142,7 @@ async def test_nothing_is_read_ahead_of_a_store_that_has_nothing() -> None:
     assert len(world.later) == 0
 
 
-async def test_what_is_being_handled_already_is_not_read() -> None:
+async def test_keys_in_progress_are_not_prefetched() -> None:
     world = World(2000)
     world.see_that_much_is_missing()
     chunk = world.chunk(world.keys[500:1500])
@@ -154,7 +154,7 @@ async def test_what_is_being_handled_already_is_not_read() -> None:
     assert world.below.asked == asked
 
 
-async def test_what_cannot_be_read_ahead_is_left_to_whoever_needs_it() -> None:
+async def test_a_failed_prefetch_is_left_to_the_handlers_read() -> None:
     world = World(2000)
     world.see_that_much_is_missing()
     world.prefetch.begin(world.chunk(world.keys[500:1500]))

@@ -36,7 +36,7 @@ def _as_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryLog, "retention_by_timestamp", True)
 
 
-def test_the_warning_comes_once_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_is_logged_once_with_advice(caplog: pytest.LogCaptureFixture) -> None:
     with AppHarness(make_app()) as harness:
         send(harness, days=30)
         send(harness, days=30)
@@ -47,7 +47,7 @@ def test_the_warning_comes_once_and_says_what_to_do(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize(("days", "options"), [(6.9, {}), (30, {"retention": 31 * 86_400}), (30, {"retention": 0})])
-def test_what_is_kept_long_enough_is_not_spoken_of(
+def test_sufficient_retention_gives_no_warning(
     days: float, options: dict[str, float], caplog: pytest.LogCaptureFixture
 ) -> None:
     with AppHarness(make_app(**options)) as harness:

@@ -40,7 +40,7 @@ def test_all_is_destroyed_although_a_download_puts_one_more_file_there(
     assert not (tmp_path / "stores").exists()
 
 
-def test_what_cannot_be_destroyed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_directory_that_cannot_be_deleted_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = some_stores(tmp_path / "stores")
     failing(monkeypatch, 1_000)
     with pytest.raises(OSError, match="not empty"):

@@ -16,7 +16,7 @@ def work(seconds: float) -> None:
         pass
 
 
-async def test_only_its_own_turns_are_counted() -> None:
+async def test_a_stopwatch_counts_only_its_own_steps() -> None:
     watch, begun, over = Stopwatch(), asyncio.Event(), asyncio.Event()
 
     async def timed() -> str:

@@ -58,7 +58,7 @@ def test_the_first_run_needs_no_record() -> None:
         assert harness.engine.plan.tasks[0].changelog.topic == "app.split.changelog"
 
 
-def test_a_new_run_has_changelogs_and_transactions_of_its_own() -> None:
+def test_a_new_run_has_its_own_changelogs_and_transactional_ids() -> None:
     app, lines, *_, split, _ = words_app()
     with AppHarness(app) as harness:
         harness.send(lines, Word("a"))
@@ -111,7 +111,7 @@ def test_records_of_the_apps_older_runs_are_skipped_and_other_senders_are_not() 
         assert harness.state(count, "got", "a") == ["outside", "a service", "older"]
 
 
-def test_what_was_in_flight_when_the_run_began_comes_first() -> None:
+def test_restored_in_flight_records_are_read_first() -> None:
     app, _, words, _, count = words_app()
     with AppHarness(app) as harness:
         harness.send(words, Word("a"), headers=[("from", b"outside")])
@@ -135,12 +135,12 @@ def test_what_was_in_flight_when_the_run_began_comes_first() -> None:
         assert harness.state(count, "got", "a") == ["flight", "flight", "outside"]
 
 
-def test_nothing_is_looked_for_in_a_first_run() -> None:
+def test_a_first_run_searches_for_nothing() -> None:
     assert without_older("app", FIRST, STAMP_HEADER) is None
     assert without_older("app", Run(id="1", ancestors=("other|1",)), STAMP_HEADER) is not None
 
 
-def test_services_that_the_code_has_no_more_are_known_by_their_changelogs() -> None:
+def test_removed_services_are_found_by_their_changelogs() -> None:
     app, *_ = words_app()
     with AppHarness(app) as harness:
         made = (

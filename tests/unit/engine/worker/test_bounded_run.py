@@ -42,7 +42,7 @@ class LateLog(MemoryLog):
         return {source: super(LateLog, self).bounds(source)[1] for source in sources}
 
 
-async def test_what_was_committed_and_cannot_be_read_yet_is_waited_for() -> None:
+async def test_a_bounded_run_waits_for_committed_records_that_are_not_readable_yet() -> None:
     app, options = App("app"), Settings(partitions=1)
     numbers, again = app.topic("numbers", value_type=int), app.topic("again", value_type=int)
     handled: list[int] = []

@@ -98,7 +98,7 @@ def test_a_task_that_has_enough_to_do_does_not_stand_still(caplog: pytest.LogCap
         bench.settle()
 
 
-def test_one_of_two_services_that_read_the_same_stands_still(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stall_of_one_of_two_services_with_the_same_input_is_detected(caplog: pytest.LogCaptureFixture) -> None:
     app = App("two", stall_seconds=10.0, partitions=1)
     events = app.topic("events")
     app.process(events, name="one")(count)

@@ -307,7 +307,7 @@ async def test_a_lost_answer_is_looked_up_in_the_log() -> None:
     await world.stop()
 
 
-async def test_a_task_is_given_up_while_it_is_being_opened() -> None:
+async def test_a_task_is_revoked_while_it_opens() -> None:
     world = World()
     await world.start()
     await world.send(5)
@@ -357,7 +357,7 @@ async def test_so_is_what_tasks_have_lost_that_are_being_opened_again() -> None:
     await world.stop()
 
 
-async def test_a_worker_that_stops_in_order_has_left_nothing_undone() -> None:
+async def test_a_graceful_shutdown_leaves_no_uncommitted_work() -> None:
     world = World()
     await world.start()
     await world.send(10)
@@ -384,7 +384,7 @@ async def _give_up(world: World, task: int) -> str:
     return name
 
 
-async def test_a_worker_that_stops_while_a_task_is_taken_away_commits_what_that_has_done() -> None:
+async def test_a_worker_that_stops_during_a_revocation_commits_the_revoked_tasks_work() -> None:
     world = World()
     await world.start()
     await world.send(20)
@@ -403,7 +403,7 @@ async def test_a_worker_that_stops_while_a_task_is_taken_away_commits_what_that_
     await world.stop()
 
 
-async def test_a_task_that_comes_back_while_it_is_given_up_is_opened_again() -> None:
+async def test_a_task_reassigned_during_its_revocation_is_reopened() -> None:
     world = World()
     await world.start()
     await world.send(20)

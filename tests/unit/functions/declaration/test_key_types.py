@@ -96,7 +96,7 @@ def test_a_key_of_such_a_type_is_read_back_as_what_it_was(key: Any) -> None:
     assert decode_key(encode_key(key), field_key_type(holder, "key")) == key
 
 
-def test_an_annotation_that_cannot_be_resolved_says_nothing() -> None:
+def test_an_unresolvable_annotation_is_ignored() -> None:
     assert field_key_type(Lost, "number") is None
 
 

@@ -36,7 +36,7 @@ def read(handler: Any, event: str = "event") -> Any:
     return read_signature(handler, {}, event=event)
 
 
-def test_parameters_are_told_apart_by_their_annotations() -> None:
+def test_parameters_are_distinguished_by_their_annotations() -> None:
     async def handler(ctx: Context, event: Event, seen: ValueState[int], names: MapState[str, float]) -> None: ...
 
     signature = read(handler)
@@ -276,7 +276,7 @@ def test_a_handler_that_makes_no_sense_is_refused_where_it_is_declared(handler: 
 # -- what a context says ----------------------------------------------------------------------------------------------
 
 
-def test_a_context_may_say_what_keys_are() -> None:
+def test_a_context_may_declare_the_key_type() -> None:
     async def handler(ctx: Context[int], event: str) -> None:
         ctx.emit(ctx.key + 1)
 

@@ -96,7 +96,7 @@ STRAIGHT = [
 
 
 @pytest.mark.parametrize("function", STRAIGHT, ids=lambda function: function.__name__)
-def test_what_awaits_nothing_does_the_same_without_a_coroutine(function: Function) -> None:
+def test_a_function_without_awaits_has_the_same_effect_without_a_coroutine(function: Function) -> None:
     copy = without_coroutine(function)
     assert copy is not None
     for number in (0, 1, 4):
@@ -132,7 +132,7 @@ def test_a_method_keeps_its_object() -> None:
     assert [copy(2), copy(3), adder.total] == [2, 5, 5]
 
 
-def test_an_error_comes_through_with_its_place() -> None:
+def test_an_error_keeps_its_traceback() -> None:
     async def fail() -> None:
         raise ValueError("on purpose")
 

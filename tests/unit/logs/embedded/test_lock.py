@@ -52,7 +52,7 @@ async def test_two_logs_of_one_process_cannot_share_a_directory(tmp_path: Path) 
     await second.stop()
 
 
-async def test_the_lock_says_who_holds_it_and_since_when(tmp_path: Path) -> None:
+async def test_the_lock_records_its_owner_and_start_time(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path)
     await log.start()
     assert json.loads((tmp_path / "owner.lock").read_text()).keys() == {"pid", "command", "started"}
@@ -71,7 +71,7 @@ async def test_a_directory_that_cannot_be_written_to_is_refused_with_advice() ->
         await EmbeddedLog(Path("/proc/tidegate")).start()
 
 
-async def test_a_log_that_failed_to_start_holds_nothing(tmp_path: Path) -> None:
+async def test_a_log_that_failed_to_start_holds_no_lock(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("in the way of the database")
     with pytest.raises(LogFailedError):
         await EmbeddedLog(tmp_path).start()

@@ -56,7 +56,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         assert await (await log.writer("w")).append({A0: new(b"next")}) == {A0: 61}
 
 
-async def test_ends_never_go_back_even_when_nothing_is_left(tmp_path: Path) -> None:
+async def test_end_offsets_never_regress_even_without_records(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running(tmp_path, clock) as log:
         await log.create(SPECS)
@@ -70,7 +70,7 @@ async def test_ends_never_go_back_even_when_nothing_is_left(tmp_path: Path) -> N
         assert [(record.offset, record.value) for record in await read_all(log, A0)] == [(3, b"3")]
 
 
-async def test_retention_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_retention_continues_after_a_restart(tmp_path: Path) -> None:
     clock = ManualClock()
     for number in range(6):
         async with running(tmp_path, clock) as log:
@@ -82,7 +82,7 @@ async def test_retention_goes_on_after_a_restart(tmp_path: Path) -> None:
         clock.advance(HOUR // 3 + 1)
 
 
-async def test_what_was_written_after_the_last_row_is_found_and_counted(tmp_path: Path) -> None:
+async def test_records_written_after_the_last_row_are_found_and_counted(tmp_path: Path) -> None:
     async with running(tmp_path) as log:
         await log.create(SPECS)
         await (await log.writer()).append({A0: new(b"1"), C0: new(b"1")})
@@ -97,7 +97,7 @@ async def test_what_was_written_after_the_last_row_is_found_and_counted(tmp_path
         assert len(await read_all(log, A0)) == 11
 
 
-async def test_a_deleted_topic_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_deleted_topic_leaves_no_files(tmp_path: Path) -> None:
     async with running(tmp_path) as log:
         await log.create(SPECS)
         await (await log.writer()).append({A0: new(b"1"), C0: new(b"1")})
@@ -148,7 +148,7 @@ async def test_damaged_data_is_an_error_and_never_a_gap(tmp_path: Path) -> None:
             await read_all(log, A0)
 
 
-async def test_a_log_of_the_format_before_is_read_and_goes_on_in_the_present_one(tmp_path: Path) -> None:
+async def test_a_log_of_the_previous_format_is_read_and_continues_in_the_current_one(tmp_path: Path) -> None:
     """Its blocks are record after record, compressed or not, with gaps or without."""
     stamped = [(b"k%d" % number, b"v" * 40, 5 + number, (("h", b"%d" % number),)) for number in range(30)]
     before = {0: (1_000, 0, stamped), 40: (1_001, 40, [(b"a", None, 7, ()), (None, b"b", 8, ())], [40, 45])}

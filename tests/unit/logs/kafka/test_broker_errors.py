@@ -39,7 +39,7 @@ def test_a_writer_that_the_brokers_have_forgotten_may_be_replaced(code: int) -> 
     assert isinstance(to_log_error(error, "appending"), LogUnavailableError)
 
 
-def test_what_is_forbidden_names_the_acls() -> None:
+def test_an_authorization_error_names_the_acls() -> None:
     error = to_log_error(errors.TopicAuthorizationFailedError("secret"), "appending")
     assert isinstance(error, LogError)
     assert "ACLs" in str(error)

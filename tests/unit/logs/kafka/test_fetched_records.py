@@ -70,7 +70,7 @@ def test_a_batch_that_is_cut_off_counts_as_not_there() -> None:
         assert read(chunk) == ([b"0", b"1"], 2)
 
 
-def test_nothing_but_the_beginning_of_a_batch_is_nothing() -> None:
+def test_a_truncated_batch_returns_no_records() -> None:
     chunk = FetchedRecords(batch(0, b"0")[:-1], None)
     assert chunk.next_offset is None
     assert chunk.empty
@@ -85,7 +85,7 @@ def test_markers_are_passed_but_not_returned() -> None:
     assert read(FetchedRecords(raw, None)) == ([b"0"], 2)
 
 
-def test_what_was_aborted_is_passed_but_not_returned() -> None:
+def test_aborted_records_are_skipped_over() -> None:
     raw = (
         batch(0, b"a0", producer=1, transactional=True)
         + batch(1, b"b0", producer=2, transactional=True)
@@ -101,7 +101,7 @@ def test_what_was_aborted_is_passed_but_not_returned() -> None:
     assert read(FetchedRecords(raw, [(2, 8), (1, 0)])) == ([b"b0", b"a2", b"plain"], 10)
 
 
-def test_an_abort_that_began_before_what_was_fetched_is_known() -> None:
+def test_a_transaction_aborted_from_before_the_fetch_is_filtered() -> None:
     raw = batch(10, b"aborted", producer=1, transactional=True) + marker(11, 1, commit=False)
     assert read(FetchedRecords(raw, [(1, 3)]), 10) == ([], 12)
 

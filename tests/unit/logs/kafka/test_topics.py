@@ -13,7 +13,7 @@ from tidegate.settings import KafkaSettings
 SETTINGS = KafkaSettings()
 
 
-def test_what_is_kept_for_ever_has_no_limits() -> None:
+def test_unlimited_retention_sets_no_limits() -> None:
     configs = configs_of(TopicSpec(name="a", partitions=1), SETTINGS)
     assert (configs["retention.ms"], configs["retention.bytes"], configs["cleanup.policy"]) == ("-1", "-1", "delete")
 
@@ -30,13 +30,13 @@ def test_public_topics_keep_the_brokers_limits() -> None:
     assert "max.message.bytes" not in configs
 
 
-def test_internal_topics_take_what_a_writer_may_send() -> None:
+def test_internal_topics_accept_the_largest_writable_record() -> None:
     spec = TopicSpec(name="a", partitions=1, internal=True)
     assert configs_of(spec, KafkaSettings(kafka_max_request_bytes=5 << 20))["max.message.bytes"] == str(5 << 20)
     assert configs_of(spec, KafkaSettings(kafka_max_request_bytes=20_000))["max.message.bytes"] == "1048588"
 
 
-def test_what_was_created_is_described_the_same() -> None:
+def test_a_created_topic_is_described_as_declared() -> None:
     for spec in (
         TopicSpec(name="a", partitions=3),
         TopicSpec(name="a", partitions=1, retention_ms=1000, retention_bytes=5, append_time=True),

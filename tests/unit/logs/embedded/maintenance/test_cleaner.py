@@ -77,7 +77,7 @@ async def test_a_changelog_of_few_large_records_is_compacted_by_itself_too(tmp_p
         assert row.bytes < 130_000  # of 200,000; what came last need not be clean yet
 
 
-async def test_readers_and_writers_go_on_while_a_changelog_is_compacted(tmp_path: Path) -> None:
+async def test_readers_and_writers_continue_during_compaction(tmp_path: Path) -> None:
     async with running(tmp_path, OPTIONS) as log:
         writer = await log.writer("w")
         reader = log.reader()
