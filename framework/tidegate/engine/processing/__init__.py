@@ -1,1 +1,1 @@
-"""From records to handlers: the hot loop, the context, order per key, actor messages, errors."""
+"""Processes records and timers: dispatch, operators, the context, the order per key, actor messages, errors."""

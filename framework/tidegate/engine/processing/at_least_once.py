@@ -1,7 +1,7 @@
-"""Outputs that leave at once: for services that ask for `at_least_once`.
+"""Sends outputs before the commit, for services with `at_least_once`.
 
-They do not wait for the commit of the records that they come from. After a crash those records are handled again, and
-their outputs are sent again. The order of what one task sends is kept: one append is on its way at a time.
+After a crash, records since the last commit are handled again, and their outputs are sent again. A task has one append
+in flight at a time, so its outputs keep their order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class AtLeastOnceSender:
     def __init__(self, writer: Writer, sent: dict[TopicPartition, int], wake: Callable[[], None]) -> None:
         self._writer, self._wake = writer, wake
         self._sent = sent
-        """Per output partition, the position after the last record; shared with the commits, which tell of it."""
+        """Per output partition, the position after the last record; shared with the committer, which publishes it."""
         self._waiting = Emissions()
         self._sending: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
@@ -29,7 +29,7 @@ class AtLeastOnceSender:
         return self._waiting.total
 
     def take(self, emitted: Emissions) -> None:
-        """Send these, and forget them there."""
+        """Send these records, and clear the list."""
         self._waiting += emitted
         emitted.clear()
         if self._waiting and self.failure is None and (self._sending is None or self._sending.done()):
@@ -46,7 +46,7 @@ class AtLeastOnceSender:
             self._wake()
 
     async def flushed(self) -> None:
-        """Everything that was taken is durable; raises what went wrong."""
+        """Wait until all records that were taken are durable. Raises the error of a failed append."""
         if self._sending is not None:
             await self._sending
         if self.failure is not None:

@@ -1,7 +1,8 @@
-"""The context of a running handler: one set of state objects, a journal, and where its outputs go.
+"""The context of a running handler: its state handles, its journal and its outputs.
 
-A context is used for one record after another as long as handlers finish without suspending. When one suspends, its
-context goes private with it (`detach`) and comes back (`reattach`) when it is done.
+A context serves one record after another as long as handlers finish without suspending. When a handler suspends, it
+keeps the context, whose changes move to private cells (`detach`); when it finishes, they are merged into the shared
+state (`reattach`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ("ORIGIN_HEADER", "STAMP_HEADER", "Stamp", "TaskContext", "origin_of",
 STAMP_HEADER = "tidegate"
 """On every record that a task emits: app, run, sender, epoch."""
 ORIGIN_HEADER = "tidegate-origin"
-"""On re-keyed records: where they were read first."""
+"""On re-keyed records: topic, partition and offset of the original record."""
 
 
 class Stamp:
@@ -56,7 +57,7 @@ class Stamp:
 
 
 class TaskContext(Context):
-    """See the module. The engine sets the attributes of the current record directly: it does so for every one."""
+    """The engine sets the attributes of the current record directly: a call per record would be too slow."""
 
     __slots__ = (
         "_clock",
@@ -115,41 +116,41 @@ class TaskContext(Context):
         self._objects = backend.handles(self.journal)
         self._live: list[StateHandle] = list(self._objects.values())
         self.leaf_handles: list[StateHandle] = [handle for live in self._live for handle in live.leaf_handles]
-        """What must forget, before each record, what it has seen."""
+        """The handles whose `seen` is reset before each record."""
         only, cells = next(iter(self._live), None), backend.only_plain
         self.only_state = (only, cells) if isinstance(only, Single) and cells is not None else (None, None)
-        """If there is but one state, and a simple one: that, and its cells. The hot loop looks entries up by itself."""
+        """The only state of the service and its cells, if it is plain: the hot loop looks up its entries itself."""
         self.mutable = backend.check_encoding or any(cells.mutable for cells in backend.all)
-        """Whether anything must be encoded when a handler ends."""
+        """Whether values are encoded when a handler finishes."""
         self._key_check = next((live for live in self._live if isinstance(live, Single)), None)
-        """A state that, once it has been looked at, shows that the key belongs in this task: see `StateBackend`."""
+        """A state whose first access checks that the key belongs to this task: see `StateBackend`."""
         timeless = all(topic.mailbox for topic in definition.topics)
         self._timers = TimersHandle(
             info.service, definition.handles_timer, backend.timers, self.journal, clock, timeless=timeless
         )
         self.timers_set: list[Entry] = self._timers.set
-        """What the running handler has set; always the same list."""
+        """Timers that the running handler has set; always the same list object."""
         self.bound: BoundHandlers = definition.bind(self._objects, opened)
         self.inline_value = self._new_inline_value()
-        """What handlers get instead of their state, if that is a plain value and all that their service has."""
+        """What handlers get in place of the state handle, if the only state of the service is a plain ValueState."""
         self.loops: dict[Any, Any] = {}
-        """The hot loops over this context, for the operator of records."""
+        """The hot loops over this context; owned by `RecordOperator`."""
         self.private: dict[Cells, PrivateCells] | None = None
         self._detached_stamp = stamp.headers
         # The current record.
         self.chunk: Chunk | None = None
-        """Where it is the one that is being handled, if it passes straight through; it is made when it is asked for."""
+        """The chunk of the current record in the hot loop, which then creates no record object unless one is needed."""
         self._record: LogRecord | None = None
         self.source: TopicPartition | None = None
         self.is_late: bool | None = False
-        """None: no time has passed since it was taken up."""
+        """None: the watermark has not moved since the handler began, so `late` can still be computed."""
         self.fired: Timer | None = None
         self.first_output: int | None = None
-        """Where its outputs begin among those of others; None: it has none yet."""
+        """Index in `emitted` of its first output; None: it has none yet."""
         self.message: ActorMessage | None = None
-        """The message that is being handled, if it is one;"""
+        """The actor message that is being handled, if any."""
         self.answer: bytes | None = None
-        """and what was replied to it."""
+        """The encoded reply to it."""
 
     def _new_inline_value(self) -> InlineValue | None:
         only, _ = self.only_state
@@ -183,18 +184,18 @@ class TaskContext(Context):
         return self._record if self.chunk is None else self.chunk.current
 
     def hold(self, record: LogRecord | None) -> None:
-        """This is the current record, whichever is taken up next."""
+        """Keep this as the current record while the chunk goes on."""
         self._record, self.chunk = record, None
 
     def end(self) -> None:
-        """No handler runs any more, and the event loop gets its turn. What a handler has left behind, such as a task
-        that it did not wait for, must not meet the key of another one."""
+        """No handler runs until the next `begin`. An asyncio task that a handler has left behind must not access state
+        under the key of another record: with this key every access raises HandlerOverError."""
         self.journal.key, self.first_output = OVER, None
         for handle in self.leaf_handles:
             handle.seen = None
 
     def rollback(self) -> None:
-        """The handler failed: nothing of it happened."""
+        """The handler failed: undo its state changes, timers and outputs."""
         self.message = None
         self.timers_set.clear()
         self.journal.checks.clear()
@@ -206,8 +207,8 @@ class TaskContext(Context):
             del self.emitted[self.first_output :]
 
     def detach(self, ask: Ask | None = None) -> None:
-        """The handler suspends: what it did so far becomes its own, and the shared state is as before it. `ask`: how it
-        reads shared state if it goes on in a thread."""
+        """The handler suspends: move its changes to private cells, and roll the shared state back. `ask`: how a handler
+        in a thread reads shared state."""
         private: dict[Cells, PrivateCells] = {}
 
         def move(cells: Cells) -> PrivateCells:
@@ -216,7 +217,7 @@ class TaskContext(Context):
             return private[cells]
 
         undo: list[tuple[Entry, Any, int, Cells]] = []
-        copies: dict[Entry, Entry] = {}  # one of each, however often it was touched: the handler goes on with that one
+        copies: dict[Entry, Entry] = {}  # one copy per entry, however often the handler changed it
         for entry, before, expires, cells in self.journal.undo:
             mine = move(cells)
             if entry not in copies:
@@ -226,9 +227,9 @@ class TaskContext(Context):
                 mine.mark_dirty(copies[entry])
         self.timers_set[:] = [copies[entry] for entry in self.timers_set]
         shared = self._shared_emitted
-        mark = len(shared) if self.first_output is None else self.first_output
-        self.emitted = Emissions(shared[mark:])
-        del shared[mark:]
+        first = len(shared) if self.first_output is None else self.first_output
+        self.emitted = Emissions(shared[first:])
+        del shared[first:]
         self.is_late, self.first_output = self.late, 0
         self._detached_stamp = self.stamp.headers
         self.journal.rollback()
@@ -239,28 +240,28 @@ class TaskContext(Context):
         self.private = private
 
     def preload(self) -> None:
-        """Before the handler goes on in a thread: copy its values of one entry per key, so that it need not ask."""
+        """Before the handler runs in a thread: copy the states of one entry per key, which saves a round trip each."""
         for live in self._live:
             if isinstance(live, Single) and isinstance(live.cells, PrivateCells):
-                with suppress(DataError):  # the handler meets that where it looks at the state
+                with suppress(DataError):  # raised again when the handler accesses the state
                     live.cells.copy(self.journal.key)
 
     def abandon(self) -> None:
-        """The handler goes on in a thread that nothing can stop: whatever it does from now on is refused, and nothing
-        of it is merged. The context is not used again."""
+        """The handler still runs in a thread, which cannot be stopped: its accesses raise HandlerOverError from now on,
+        and its changes are discarded. The context is not used again."""
         self.end()
 
     def reattach(self) -> None:
-        """The handler finished after it had suspended: what it did becomes everybody's."""
+        """A handler that had suspended has finished: merge its changes and outputs into the shared state."""
         self.journal.settle()
         private = self.private or {}
         operators = [live for live in self._live if isinstance(live, OperatorHandle)]
-        apart = {live.cells for live in operators}
+        operator_cells = {live.cells for live in operators}
         for mine in private.values():
-            if mine not in apart:
+            if mine not in operator_cells:
                 mine.merge()
         emitted = self.emitted
-        if self._detached_stamp is not self.stamp.headers:  # what it emitted meanwhile is committed in another epoch
+        if self._detached_stamp is not self.stamp.headers:  # the outputs belong to the current epoch
             emitted = Emissions(chain.from_iterable(map(self._stamped, emitted.each())))
         self._use_shared_cells()
         self.emitted.extend(emitted)
@@ -273,7 +274,7 @@ class TaskContext(Context):
         return target, key, value, timestamp, (*headers[:-1], *self.stamp.headers)
 
     def _use_shared_cells(self) -> None:
-        """Back to the shared cells."""
+        """Point the handles at the shared cells again."""
 
         def move(cells: Cells) -> Cells:
             return cells.shared if isinstance(cells, PrivateCells) else cells
@@ -348,7 +349,7 @@ class TaskContext(Context):
                 return
             if not output.check(value):
                 raise encode_error(output.codec, value)
-        encode = output.encode  # in a variable of its own: called as an attribute, it would be looked up as a method
+        encode = output.encode  # a local: calling the attribute would look it up as a method first
         try:
             raw = encode(value)
         except output.codec.encode_failures as error:
@@ -385,7 +386,7 @@ class TaskContext(Context):
     def _place(
         self, output: Output, value: Any, raw: bytes | None, key: Any, timestamp: Instant | None, headers: Headers
     ) -> Emitted:
-        """A record and where it goes, if that is not as plain as in `emit`."""
+        """The record and its target, for the cases that the fast path of `emit` does not cover."""
         journal, target = self.journal, None
         if key is not None:
             key_bytes = encode_key(key)
@@ -426,12 +427,12 @@ class TaskContext(Context):
         self.message, self.answer = message, None
 
     def end_message(self) -> bytes | None:
-        """Returns what was replied."""
+        """Returns the encoded reply."""
         self.message = None
         return self.answer
 
     def put(self, target: TopicPartition, record: NewRecord) -> None:
-        """A record that leaves with what the handler does."""
+        """Add a record to the outputs of the handler."""
         if self.first_output is None:
             if self.journal.key is OVER:
                 raise HandlerOverError
@@ -444,13 +445,14 @@ class TaskContext(Context):
 
 
 def own_headers(record: LogRecord) -> Headers:
-    """Those that its sender gave it. On Kafka one may have no value: that is an empty one here."""
+    """The headers without Tidegate's. A Kafka header without a value gets an empty one."""
     ours = (STAMP_HEADER, ORIGIN_HEADER)
     return tuple((name, value or b"") for name, value in record.headers if name not in ours)
 
 
 def origin_of(record: LogRecord, source: TopicPartition) -> Origin:
-    """Where a record was read; before it was re-keyed, if it was. A header of that name may also be anybody's."""
+    """Where a record was read; for a re-keyed record, where the original was. Other producers may write a header
+    of that name: one that cannot be parsed is ignored."""
     for name, value in record.headers:
         if name == ORIGIN_HEADER:
             with suppress(ValueError):

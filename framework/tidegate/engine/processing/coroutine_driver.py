@@ -1,10 +1,10 @@
 """Drives handlers' coroutines.
 
-A handler that never waits is driven directly: `coroutine.send(None)` runs it to its end, with no asyncio task of its
-own and no turn of the event loop (measured: a task per record costs 3 to 5 times what the handler itself does).
-Libraries that handlers use look at `asyncio.current_task()`, though: `asyncio.timeout()` cancels it, anyio ties
-scopes to it. So a driver owns a real, sleeping asyncio task; while it drives directly, that task counts as the
-current one, and if the coroutine does suspend, that same task wakes up and goes on with it.
+A handler that never suspends is driven directly: `coroutine.send(None)` runs it to its end, without an asyncio task per
+record and without a turn of the event loop (measured: a task per record costs 3 to 5 times as much as the handler).
+But libraries use `asyncio.current_task()`: `asyncio.timeout()` cancels it, anyio ties scopes to it. So each driver owns
+a sleeping asyncio task, which is the current task while the driver runs a coroutine directly. If the coroutine
+suspends, the same task wakes up and runs the rest of it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tidegate.functions.messages import handling
 __all__ = ("FAILURES", "CoroutineDriver")
 
 FAILURES: Final = (Exception, asyncio.CancelledError, SystemExit)
-"""With what a handler fails, alone: `sys.exit` in one record's handler would end the worker at each of its starts."""
+"""Errors that fail one handler, not the worker: `sys.exit` in a handler would end the worker at every restart."""
 
 T = TypeVar("T")
 Done = Callable[[BaseException | None], None]
 
 
 class CoroutineDriver:
-    """Drives one handler at a time. Once it is handed a suspended one, it is busy until that ends."""
+    """Drives one handler at a time. After `resume` it is busy until that handler ends."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
@@ -64,26 +64,26 @@ class CoroutineDriver:
         return self._context.copy()
 
     def resume(self, coroutine: Coroutine[Any, Any, Any], yielded: Any, done: Done) -> None:
-        """Go on with a coroutine that has just yielded; `done` gets its exception, or None."""
-        if self._handover.done():  # the coroutine has cancelled its task, and only now comes to wait
+        """Run the rest of a coroutine that has just yielded; `done` gets its exception, or None."""
+        if self._handover.done():  # the coroutine cancelled its own task before it suspended
             self._handover = self._loop.create_future()
         self._handover.set_result((coroutine, yielded, done))
 
     def cancel(self) -> None:
-        """Cancel the coroutine that was taken over."""
+        """Cancel the resumed coroutine."""
         self._requested += 1
         self._task.cancel()
 
     async def close(self) -> None:
-        """Cancel the coroutine that was taken over, and wait for its end; `done` is not called."""
-        await asyncio.sleep(0)  # a task that is cancelled before its first step would not take over what it was given
+        """Cancel the resumed coroutine, and wait for its end; `done` is not called."""
+        await asyncio.sleep(0)  # a task cancelled before its first step would never see the coroutine
         self._closing = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _serve(self) -> None:
-        """One coroutine after the other, until somebody else cancels this task: a loop that is being closed cancels all
-        of its tasks and waits for their end. `drive` makes a new one, should there be more to drive."""
+        """Run one coroutine after another, until other code cancels this task: an event loop that closes cancels all of
+        its tasks and waits for their end. `drive` starts a new task if it is called after that."""
         over = False
         while not (over or self._closing):
             (coroutine, yielded, done), cancelled = await self._next()
@@ -99,7 +99,7 @@ class CoroutineDriver:
                 done(error)
 
     async def _next(self) -> tuple[tuple[Coroutine[Any, Any, Any], Any, Done], bool]:
-        """Wait for a coroutine. Whether it was cancelled in the meantime: `asyncio.timeout(0)` does that."""
+        """Wait for a coroutine. Also returns whether it was cancelled before: `asyncio.timeout(0)` does that."""
         cancelled = False
         while True:
             try:
@@ -110,7 +110,7 @@ class CoroutineDriver:
                 cancelled = True
 
     def _forget_cancellation(self) -> None:
-        """The next coroutine was not cancelled: `asyncio.timeout` and task groups count such requests."""
+        """Reset the task's count of cancellations for the next coroutine: `asyncio.timeout` and task groups use it."""
         self._requested = 0
         while self._task.cancelling():
             self._task.uncancel()
@@ -118,7 +118,8 @@ class CoroutineDriver:
 
 @types.coroutine
 def _resume(coroutine: Coroutine[Any, Any, T], yielded: Any, cancelled: bool) -> Generator[Any, Any, T]:
-    """Await a coroutine that was started elsewhere and is waiting for `yielded`; if cancelled, as a task does it."""
+    """Await a coroutine that was started outside of this task and waits for `yielded`. `cancelled`: cancel it as a task
+    would."""
     thrown: BaseException | None = None
     if cancelled and (yielded is None or not yielded.cancel()):
         thrown = asyncio.CancelledError()

@@ -1,8 +1,8 @@
-"""What a task does between two commits: records go to the operator of their input, in between comes what is urgent.
+"""Dispatches the records of a task to the operators of their inputs, and runs due timers and queued work first.
 
-One key is handled by one invocation at a time, in the order of its records: what comes for a key whose handler waits
-queues up behind it, while other keys proceed. Timers and repetitions are *urgent*: they run before the next record is
-taken up. See `RecordOperator` for the hot loop, `Invoker` for single invocations.
+A key has one running invocation at a time, in the order of its records: work for a key whose handler is suspended
+queues up behind it, while other keys proceed. Due timers, retries and queued work run before the next record. See
+`RecordOperator` for the hot loop, `Invoker` for single invocations.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Dispatcher:
         self._shuffle = ShuffleOperator(time, invoker, run_queue)
         self._chunks: deque[Chunk] = deque()
         self.buffered = 0
-        """Records that were read and not yet taken up."""
+        """Records that were read and not started yet."""
         self.epoch = 0
         """The epoch of the task."""
         self.next_epoch = 0
-        """If later: the next record must wait until the task is in this epoch."""
+        """If it is later than `epoch`: the next record waits until the task has entered this epoch."""
 
-    # -- what the engine sees ----------------------------------------------------------------------------------------
+    # -- for the task ------------------------------------------------------------------------------------------------
     @property
     def ready(self) -> bool:
-        """There is something to do now."""
+        """There is work to run now."""
         if self._invoker.full:
             return False
         return self._run_queue.has_work or (bool(self._chunks) and self.next_epoch <= self.epoch)
@@ -74,7 +74,7 @@ class Dispatcher:
         return self._run_queue.output_watermark
 
     def due_in(self, now: int, monotonic: float) -> Iterator[int]:
-        """In how many ms the next processing-time timer and the next repetition are due."""
+        """In how many ms the next processing-time timer and the next retry are due."""
         yield self._run_queue.processing_due - now
         retry = self._order.next_retry
         if retry is not None:
@@ -82,11 +82,11 @@ class Dispatcher:
 
     @property
     def combined(self) -> int:
-        """Records that a shuffle has combined for the next commit."""
+        """Combined records of a shuffle that the next commit will emit."""
         return self._shuffle.pending
 
     def flush(self) -> None:
-        """A commit is about to be frozen: emit what was combined for it."""
+        """Emit the combined records of a shuffle, before a commit is frozen."""
         if self._shuffle.pending:
             self._shuffle.flush(self._invoker.idle()[1])
 
@@ -94,7 +94,7 @@ class Dispatcher:
         return key in self._order.busy
 
     def offer(self, input_: Input, records: Sequence[LogRecord], position: int, epoch: int = 0) -> None:
-        """Records that were read, in order. epoch: in which the task must be before it handles them."""
+        """Accept records that were read, in order. `epoch`: the task must have entered it before it handles them."""
         self.buffered += len(records)
         self._chunks.append(Chunk(input_, input_.fresh(records), position, epoch))
         self.buffered += len(self._chunks[-1].records) - len(records)
@@ -108,8 +108,8 @@ class Dispatcher:
         self._run_queue.tick(now, monotonic)
 
     def resume(self, inputs: Iterable[Input]) -> None:
-        """After a restart: time stands still until these inputs' unfinished records, and the timers that were due,
-        are taken up again."""
+        """After a restart: event time does not advance until these inputs' unfinished records, and the timers that were
+        due, have been started again."""
         self._run_queue.resume(inputs)
 
     def time_moved(self) -> None:
@@ -121,7 +121,7 @@ class Dispatcher:
         self.epoch = epoch
 
     def run(self, budget: float) -> None:
-        """Handle what is there for about `budget` seconds."""
+        """Handle records and other work for about `budget` seconds."""
         deadline, invoker = perf_counter() + budget, self._invoker
         try:
             while self.ready:
@@ -129,13 +129,13 @@ class Dispatcher:
                 if driver.drive(partial(self._slice, driver, context, deadline)) or perf_counter() >= deadline:
                     return
         except BaseException as error:
-            invoker.fail(error)  # the record at fault counts as taken up: nothing may be committed
+            invoker.fail(error)  # the failed record counts as started: its position must not be committed
             raise
         finally:
             invoker.end_slice()
 
     async def close(self) -> None:
-        """Wait for what is read ahead."""
+        """Wait for the prefetches that are in flight."""
         if self._prefetch is not None:
             await self._prefetch.close()
 
@@ -173,7 +173,7 @@ class Dispatcher:
         return self._messages if handler is MESSAGES else self._records
 
     def _account(self, chunk: Chunk, taken: int) -> None:
-        """Where the chunk stands."""
+        """Update counters and the position of the input after records of a chunk."""
         index = chunk.index
         self.buffered -= taken
         self._invoker.handled += taken

@@ -1,4 +1,4 @@
-"""What becomes of a record whose handler failed: the service's error policy, carried out."""
+"""Applies the error policy of a service to failed records, timers and messages: retry, skip, dead letter or stop."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class ErrorHandler:
         self._mail = mail
 
     def decide(self, work: WorkItem, error: BaseException, context: TaskContext) -> FailureAction:
-        """Carry out the policy, as far as it is not to repeat. ServiceFailedError: it is to stop.
+        """Skip the work item or send it to the dead letters, unless the policy retries it. ServiceFailedError: the
+        policy is to stop.
 
-        A failure of the store or of the disk is no record's fault: no policy gives up a record for it."""
+        Failures of the store and the disk are not caused by a record: they are raised, whatever the policy is."""
         if isinstance(error, StoreError | StorageFullError):
             raise error
         if isinstance(error, RejectedError) and work.input is not None and work.input.topic.mailbox:
@@ -84,7 +85,7 @@ class ErrorHandler:
         return policy.delay(work.attempt) if isinstance(policy, Retry) else 0.0
 
     def _dead_letter(self, topic: TopicDefinition, work: WorkItem, error: BaseException) -> Emitted:
-        """The original bytes, with the error and the origin in the headers."""
+        """The original key and value, with the error and the origin in the headers."""
         key = work.record.key if work.record is not None else work.key
         value = work.record.value if work.record is not None else None
         timestamp = work.record.timestamp if work.record is not None else work.timestamp
@@ -94,7 +95,7 @@ class ErrorHandler:
 
 
 def _retryable(work: WorkItem, error: BaseException) -> bool:
-    """Whether a repetition could succeed: the functions of a shuffle have nothing to wait for."""
+    """Whether a retry could succeed. The functions of a shuffle use no other system, so they would fail again."""
     shuffled = work.input is not None and isinstance(work.input.handler, ShuffleHandler)
     return not shuffled and not isinstance(error, _NOT_RETRYABLE)
 

@@ -1,4 +1,4 @@
-"""The life of a service's function in one task: its object in the class form, its hooks, its threads."""
+"""The lifecycle of a service's function in one task: its instance, its open and close hooks, its threads."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class FunctionLifecycle:
     def __init__(self, definition: ServiceDefinition, info: TaskInfo, pools: ThreadPools) -> None:
         self._definition, self._info, self._pools = definition, info, pools
         self.instance = copy.copy(definition.prototype)
-        """Of the class form."""
+        """The object of a service that is declared as a class; else None."""
         self.threads: HandlerThreads | None = None
-        """In which handlers run, from `start` to `stop`; None: in the event loop."""
+        """The threads of the handlers, from `start` to `stop`; None: handlers run in the event loop."""
 
     def start(self) -> None:
         threads = self._definition.execution.threads
@@ -44,7 +44,7 @@ class FunctionLifecycle:
             await self._run(self._definition.hooks.open, self._info)
 
     async def close(self) -> None:
-        """Everything is committed that will be, so a failure here changes nothing, and is logged."""
+        """The last commit is done: a failure here is only logged."""
         try:
             if self.instance is not None:
                 await self._run(self.instance.close)
@@ -55,8 +55,8 @@ class FunctionLifecycle:
             logger.warning("%s: its close failed: %s: %s", task, type(error).__name__, error)
 
     async def _run(self, hook: Callable[..., Any], *arguments: Any) -> None:
-        """Where handlers run in threads, a plain hook may block, too. It gets a thread of its own: those of the
-        handlers may all be busy."""
+        """If handlers run in threads, a hook that is a plain function may block, too. It gets its own thread, since all
+        threads of the handlers may be busy."""
         if self.threads is None or is_async(hook):
             result = hook(*arguments)
             if inspect.isawaitable(result):

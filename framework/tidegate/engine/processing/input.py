@@ -1,4 +1,4 @@
-"""One input partition of a task: how its records are read, and which of them are done."""
+"""One input partition of a task: its decoder and time, its position, and its unfinished records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTHING: Final[list[Any]] = []
 
 
 class Chunk:
-    """Records that were read and are being handled, from `index` on."""
+    """Records that were read together; those from `index` on are not started yet."""
 
     __slots__ = ("_rest", "_upto", "epoch", "input", "position", "records", "watermark")
 
@@ -33,7 +33,7 @@ class Chunk:
         """The task must be in this epoch or a later one before it handles the records."""
         self.index = 0
         self.watermark = MIN_TIME
-        """The watermark that a generator has returned for the current record."""
+        """The watermark that a generator returned for the current record."""
 
     @property
     def index(self) -> int:
@@ -45,8 +45,8 @@ class Chunk:
         self._upto, self._rest = index, iter(_NOTHING)
 
     def follow(self, values: list[T], upto: int) -> Iterator[T]:
-        """`values`: those of the records up to this index. The iteration starts the records. Counting them costs
-        nothing per record, since the iterator itself knows how many are left."""
+        """An iterator over `values`, which belong to the records up to index `upto`. Each step starts a record. The
+        index costs nothing per record: it is computed from the iterator's length hint."""
         rest = iter(values)
         self._upto, self._rest = upto, rest
         return rest
@@ -64,9 +64,9 @@ class Input:
         self.topic, self.handler, self.source = topic, spec.handler, source
         self.time = WatermarkAssigner(topic.time, channel, clock, combined)
         self.outside = channel is not None or topic.carried
-        """No task of this run writes it."""
+        """No task of the current run writes this partition."""
         self.single_run = topic.internal or topic.carried
-        """Made for this run alone: there is nothing of other runs in it."""
+        """The partition holds records of the current run only."""
         self.codec = topic.codec
         self.decode: Callable[[bytes], Any] = topic.codec.decode_raw
         self.takes_tombstones = spec.handler.takes_tombstones
@@ -78,7 +78,7 @@ class Input:
         self._again_below = 0
 
     def read(self, raw: bytes | None) -> Any:
-        """A record's value, as the handler takes it; None for a tombstone. The hot loop does the same by itself."""
+        """The decoded value of a record; None for a tombstone. The hot loop has the same steps inlined."""
         if raw is None and not self.takes_tombstones:
             raise DecodeError(
                 f"the record of {self.topic.name!r} has no value: it is a tombstone. To handle tombstones, let the "

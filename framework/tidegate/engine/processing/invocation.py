@@ -1,8 +1,8 @@
-"""Invokes handlers, one work item at a time: begins, drives and parks them, settles what they did, handles failures.
+"""Invokes handlers, one work item at a time: starts and parks them, settles their changes, handles their failures.
 
 A handler that finishes without suspending is done when `send` returns. A handler that suspends is *parked*: its key
-is busy, further work of that key queues up behind it (see `KeyOrder`), and a driver of its own goes on with it, while
-other keys are dispatched. A handler in a thread is parked until it returns.
+is busy, further work of that key queues up behind it (see `KeyOrder`), and its driver runs the rest of it, while other
+keys are dispatched. A handler in a thread is parked until it returns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ("Invoker",)
 logger = logging.getLogger(__name__)
 
 _GRACE_SECONDS: Final = 5.0
-"""How long a task that closes waits for its handlers in threads."""
+"""How long a closing task waits for its handlers in threads."""
 
 
 class Invoker:
@@ -54,7 +54,7 @@ class Invoker:
         wake: Callable[[], None],
         threads: HandlerThreads | None = None,
     ) -> None:
-        """`threads`: in which handlers run; None: in the event loop."""
+        """`threads`: the threads of the handlers; None: handlers run in the event loop."""
         self._definition, self._number = definition, number
         self._order, self._run_queue = order, run_queue
         self._clock, self._error_handler = clock, error_handler
@@ -71,31 +71,31 @@ class Invoker:
         """Handlers that have timed out and still keep a thread busy."""
         self._parked = 0
         self.handled = 0
-        """Records and timers that were dealt with since the engine last asked."""
+        """Records and timers that were finished since the last commit."""
         self.failure: BaseException | None = None
         """Why the task has failed."""
         self.latest: WorkItem | None = None
-        """The last work item that did not pass through the hot loop; the isolation steps reset it."""
+        """The last work item outside of the hot loop; the isolation steps reset it."""
         self.blamed: Blame | None = None
-        """A work item that is not handled again, since its results cannot be committed."""
+        """A work item that must not be handled again, since its results cannot be committed."""
 
     @property
     def waiting(self) -> bool:
-        """Handlers are under way that will wake the engine by themselves."""
+        """Handlers are suspended or in threads: their end wakes the engine."""
         return self._parked > 0 or self.full
 
     @property
     def full(self) -> bool:
-        """As many handlers are under way as may be at once."""
+        """The limit of concurrent handlers is reached."""
         return self._parked + self._abandoned >= self._max_running
 
     @property
     def unfinished(self) -> int:
-        """Records and timers that were taken up and are not done."""
+        """Number of records and timers that were started and are not finished."""
         return len(self._order.unfinished)
 
     def idle(self) -> tuple[CoroutineDriver, TaskContext]:
-        """An idle driver, and its context."""
+        """An idle driver and its context."""
         if not self._idle:
             driver = CoroutineDriver(self._loop, f"{self._definition.name}.{self._number}")
             self._drivers.append(driver)
@@ -103,13 +103,13 @@ class Invoker:
         return self._idle[-1]
 
     def end_slice(self) -> None:
-        """A slice is over: its context ends, unless it went with a handler that suspended."""
+        """The time slice is over: end the idle context, so that leftover asyncio tasks cannot access state."""
         if self._idle:
             self._idle[-1][1].end()
 
     async def close(self) -> None:
-        """Cancel the handlers that wait; nothing of them happened. Those in threads cannot be cancelled: they are
-        abandoned, and have some time to end, since they may use what the service's `close` is about to close."""
+        """Cancel suspended handlers; their changes are discarded. Handlers in threads cannot be cancelled: they are
+        abandoned, and get some time to end, since they may use resources that the service's `close` releases."""
         await asyncio.gather(*(driver.close() for driver in self._drivers))
         for call, (_, context, _) in self._calls.items():
             call.abandon()
@@ -124,12 +124,12 @@ class Invoker:
             )  # fmt: skip
 
     def fail(self, error: BaseException) -> None:
-        """The task cannot go on. The first reason is kept."""
+        """Fail the task. The first error is kept."""
         self.failure = self.failure or error
 
-    # -- one piece of work -------------------------------------------------------------------------------------------
+    # -- one work item -----------------------------------------------------------------------------------------------
     def perform(self, driver: CoroutineDriver, context: TaskContext, work: WorkItem) -> bool:
-        """Handle a record that had to wait, a repetition, or a timer. False: it has suspended."""
+        """Handle a queued record, a retry, a message or a timer. False: its handler has suspended."""
         if faults.armed and work.timer is None:
             faults.fault_point("handler.before")
         self.latest = work
@@ -165,7 +165,7 @@ class Invoker:
         return True
 
     def _call(self, context: TaskContext, handler: BoundHandler, event: Any) -> Coroutine[Any, Any, Any] | None:
-        """Call the handler. None: it has finished; else the coroutine that it has become."""
+        """Call the handler. Returns the coroutine of an async handler; None: the handler has finished."""
         message = context.message
         if handler.direct is None:
             coroutine = handler.function(context, event, *handler.states)
@@ -180,8 +180,8 @@ class Invoker:
         context.mail.complete(context, message)
 
     def _begin(self, context: TaskContext, work: WorkItem) -> tuple[BoundHandler | None, Any]:
-        """Give the context this work. Returns its handler, and what that takes after the context; None: there is
-        nothing to call."""
+        """Set the context to this work item. Returns the handler and its event; without a handler the work item needs
+        no call."""
         bound, timer = context.bound, work.timer
         source = work.input.source if work.input is not None else None
         context.message = None
@@ -199,7 +199,7 @@ class Invoker:
         return handler, timer
 
     def _settle(self, context: TaskContext, work: WorkItem) -> None:
-        """The handler finished."""
+        """The handler has finished: keep its changes."""
         try:
             if context.private is not None:
                 context.reattach()
@@ -248,7 +248,7 @@ class Invoker:
     def _unpark(
         self, driver: CoroutineDriver, context: TaskContext, work: WorkItem, error: BaseException | None
     ) -> None:
-        """A waiting handler has ended."""
+        """A parked handler has ended."""
         self._parked -= 1
         if work.deadline is not None:
             work.deadline.cancel()
@@ -276,7 +276,7 @@ class Invoker:
         work: WorkItem,
         function: Callable[[], None],
     ) -> None:
-        """The handler runs in a thread, and is parked until it has returned."""
+        """Run the handler in a thread; it is parked until it returns."""
         name = f"{self._definition.name}.{self._number}: the handler of {work.where}"
         call = ThreadCall(name, function, driver.variables(), on_start=self._started, on_end=self._returned)
         context.detach(call.ask)
@@ -288,14 +288,14 @@ class Invoker:
         threads.submit(call.run)
 
     def _started(self, call: ThreadCall) -> None:
-        """The time that it waited for a thread does not count."""
+        """The timeout starts now: waiting for a thread does not count."""
         timeout = self._definition.execution.timeout
         if timeout is not None and not call.abandoned and not call.ended.done():
             _, _, work = self._calls[call]
             work.deadline = self._loop.call_later(timeout, self._abandon, call, timeout)
 
     def _abandon(self, call: ThreadCall, timeout: float) -> None:
-        """The handler has timed out. Its key goes on, as the error policy says, and another context takes its place."""
+        """The handler has timed out: the error policy decides about its work, and a new context replaces its own."""
         driver, context, work = self._calls[call]
         call.abandon()
         context.abandon()
@@ -327,14 +327,14 @@ class Invoker:
 
     # -- failures ----------------------------------------------------------------------------------------------------
     def unreadable(self, context: TaskContext, input_: Input, record: LogRecord, error: Exception) -> None:
-        """A record that no handler ever sees."""
+        """Let the error policy decide about a record that cannot be decoded."""
         context.begin(record.key or b"", record.timestamp, record, input_.source, False)
         if not isinstance(error, DataError):
             error = _why_unreadable(input_, record, error)
         self.failed(context, WorkItem(record.key or b"", record.timestamp, False, input_, record, None), error)
 
     def failed(self, context: TaskContext, work: WorkItem, error: BaseException) -> None:
-        """By policy: repeat, or give up in one of three ways. Raises if the way is to stop."""
+        """Roll back and apply the error policy: retry the work or finish it. Raises if the policy is to stop."""
         context.rollback()
         outcome = self._error_handler.decide(work, error, context)
         if outcome is FailureAction.RETRY:
