@@ -1,7 +1,8 @@
 """`faust -A module`: Faust's command line finds the Faust app of a tidegate.App.
 
-Its loader looks for an object called `app` in the module and goes on with that, whatever it is. So what it goes on with
-is replaced, at the one function that every found app passes."""
+Faust's loader uses whatever object is called `app` in the module. Every app that it finds passes one function, which is
+replaced here by one that takes the Faust app of a tidegate.App.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Translates our settings to Faust's: the same brokers, login and kind of topics.
 
-Whatever is said to Faust itself holds: `App(..., faust={"broker_session_timeout": 30})`, a configuration object, or
+Options of Faust take precedence: `App(..., faust={"broker_session_timeout": 30})`, a configuration object, or
 one of Faust's own environment variables. Only the brokers are always ours.
 """
 
@@ -62,7 +62,7 @@ def _clients(settings: Settings) -> Mapping[str, Any]:
         "broker_client_id": settings.kafka_client_id,
         "broker_session_timeout": session,
         "broker_heartbeat_interval": min(3.0, session / 5),
-        "broker_request_timeout": max(settings.kafka_request_timeout, session),  # Faust wants it so
+        "broker_request_timeout": max(settings.kafka_request_timeout, session),  # Faust requires this
         "consumer_group_instance_id": settings.kafka_instance or None,
         "producer_compression_type": None if settings.kafka_compression == "none" else settings.kafka_compression,
         "producer_max_request_size": settings.kafka_max_request_bytes,

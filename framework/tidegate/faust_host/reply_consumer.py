@@ -13,7 +13,7 @@ __all__ = ("ReplyConsumer",)
 class ReplyConsumer(FaustReplyConsumer):
     def _reply_topic(self, topic: str) -> Any:
         """Faust's reply topic, without acknowledgements: no reader resumes after a reply. Faust subscribes to it twice
-        and reads it once; with acknowledgements it would wait for the other reader for ever when it stops."""
+        and reads it once; with acknowledgements it would wait forever for the other reader when it stops."""
         conf = self.app.conf
         return self.app.topic(
             topic,

@@ -334,7 +334,7 @@ class PrivateCells(MapCells):
 def _in_memory(
     slot: dict[bytes, Entry], order: list[bytes], low: bytes, high: bytes | None, *, reverse: bool
 ) -> Iterator[tuple[bytes, None]]:
-    """The subkeys in memory between the bounds, as they are now: those that get into the order later do not come."""
+    """The subkeys in memory between the bounds, as they are now: subkeys that are added later are left out."""
     known, ordered, later = len(slot), len(order), frozenset[bytes]()
     size = 8
     while True:

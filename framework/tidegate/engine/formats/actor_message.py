@@ -201,7 +201,7 @@ def read_reply(
         return None if raw == b"null" else definition.reply.decode(raw)
     if outcome is ReplyOutcome.REUSED:
         return IdempotencyError(service, idempotency_key or "")
-    told = msgspec.json.decode(raw, type=dict[str, str])
+    details = msgspec.json.decode(raw, type=dict[str, str])
     if outcome is ReplyOutcome.REJECTED:
-        return RejectedError(told["reason"])
-    return MessageFailedError(service, told["error"], told["reason"])
+        return RejectedError(details["reason"])
+    return MessageFailedError(service, details["error"], details["reason"])

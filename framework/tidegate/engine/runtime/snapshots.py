@@ -49,7 +49,7 @@ class Snapshots(Protocol):
         """The control topic is read from its start again, and may be that of another run."""
 
     async def run(self) -> None:
-        """Runs beside the tasks until it is cancelled."""
+        """Runs in the background until it is cancelled."""
 
     async def finish_bounded_run(self) -> None:
         """Does the periodic work a last time. Never raises."""
