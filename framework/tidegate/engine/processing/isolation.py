@@ -1,9 +1,9 @@
 """How a task continues after a commit was refused for its content: too large, stamped too far ahead, not encodable.
 
-A commit holds the results of many records, and the log that refuses it names a record of the log at most, not the
-record whose handler made it. So the task is reopened and takes its input in steps (`IsolationSteps`): one work item,
-one commit. The step that is refused names the work at fault. Reopened once more, the task does not handle that work
-again: the service's error policy decides about it. When everything that was in the first refused commit is committed,
+A commit holds the results of many records. The log that refuses it names an output record at most, not the input
+record whose handler emitted it. So the task is reopened and handles its input in steps (`IsolationSteps`): one work
+item per commit. The refused step identifies the failed work item. The task is reopened once more and does not handle
+that item again: the service's error policy decides about it. When everything in the first refused commit is committed,
 the task continues normally.
 """
 
@@ -51,10 +51,10 @@ class Blame:
 
 @dataclass(frozen=True, kw_only=True)
 class Isolation:
-    """What the task must know when it is reopened."""
+    """The state of the isolation that a reopened task continues from."""
 
     upto: Mapping[TopicPartition, int]
     """The positions of the refused commit."""
     watermark: int
-    """The watermark of that commit: timers may be at fault, too."""
+    """The watermark of the refused commit: a timer may have caused the refusal, too."""
     blamed: Blame | None = None

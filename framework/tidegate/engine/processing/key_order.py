@@ -1,8 +1,7 @@
-"""The order of keys: which are busy, what waits behind them, what is not finished.
+"""The order per key: busy keys, the work that is queued behind them, and unfinished work.
 
-Work counts as unfinished from the moment it cannot pass straight through: its handler waits, or waits to be repeated,
-or another record of its key does. Until it is finished its key is busy, and whatever comes for that key queues up
-behind.
+Work counts as unfinished when its handler suspends or is to be retried, or when other work of its key is unfinished.
+Until it is finished its key is busy, and later work of that key is queued.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ __all__ = ("KeyOrder",)
 class KeyOrder:
     def __init__(self) -> None:
         self.busy: dict[bytes, deque[WorkItem]] = {}
-        """Per busy key, what waits behind. Always the same dict."""
+        """Per busy key, its queued work. Always the same dict object."""
         self.unfinished: dict[int, WorkItem] = {}
-        """By sequence number, so the first is the oldest. Always the same dict."""
+        """By sequence number, so the first is the oldest. Always the same dict object."""
         self.runnable: deque[WorkItem] = deque()
-        """Unfinished work whose turn has come."""
+        """Unfinished work that can run now."""
         self.sequence = 0
-        """The number of the work that was enlisted last."""
+        """The number of the work item that was enlisted last."""
         self._retries: list[tuple[float, int, WorkItem]] = []
 
     def enlist(self, work: WorkItem) -> None:
-        """From now on the work counts as unfinished, and its key as busy."""
+        """Mark the work as unfinished, and its key as busy."""
         if work.sequence:
             return
         self.sequence += 1
@@ -39,12 +38,12 @@ class KeyOrder:
             work.input.unfinished[work.record.offset] = None
 
     def queue(self, work: WorkItem) -> None:
-        """Its key is busy: wait behind."""
+        """Queue the work behind its busy key."""
         self.enlist(work)
         self.busy[work.key].append(work)
 
     def finish(self, work: WorkItem) -> None:
-        """The next one of its key may go on."""
+        """Finish the work: the next one of its key can run, or the key is free."""
         del self.unfinished[work.sequence]
         if work.input is not None and work.record is not None:
             work.input.unfinished.pop(work.record.offset, None)
@@ -55,7 +54,7 @@ class KeyOrder:
             del self.busy[work.key]
 
     def retry(self, work: WorkItem, due: float) -> None:
-        """Its turn comes again at `due`, by the monotonic clock."""
+        """Run the work again at `due`, by the monotonic clock."""
         self.enlist(work)
         heappush(self._retries, (due, work.sequence, work))
 
@@ -69,5 +68,5 @@ class KeyOrder:
 
     @property
     def oldest(self) -> int | None:
-        """The sequence number of the oldest work that is not finished."""
+        """The sequence number of the oldest unfinished work."""
         return next(iter(self.unfinished), None)

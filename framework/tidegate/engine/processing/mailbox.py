@@ -1,8 +1,8 @@
-"""The messages of a task: those that its handlers send, and the replies to those that it handles.
+"""Actor messages of a task: the messages that its handlers send, and the replies to the messages that it handles.
 
 A message is handled in these steps, all of them within its commit:
 
-1. If its idempotency key is known, the message was handled before: its reply is sent again. If the key belongs to
+1. If its idempotency key is known, the message was handled before: its reply is sent again. If the key was used for
    another message, the reply is an error.
 2. Its handler runs.
 3. The idempotency key is stored, with the reply.
@@ -100,8 +100,7 @@ class Mailbox:
         self.awaited = self.awaited or address_of(record) is not None
 
     def accept(self, context: TaskContext, message: ActorMessage) -> BoundHandler | None:
-        """Step 1. The handler of a message, which is about to run; None: the message was handled before, and its reply
-        is given again."""
+        """Step 1. The handler of the message; None: the message was handled before, and its reply is sent again."""
         key = message.idempotency_key
         remembered: MapState[str, RememberedReply] = context.state(REMEMBERED)
         if key is not None and (known := remembered.get(key)) is not None:
@@ -115,16 +114,16 @@ class Mailbox:
         return context.bound.messages[message.name]
 
     def complete(self, context: TaskContext, message: ActorMessage) -> None:
-        """Steps 3 and 4: the handler has finished."""
+        """Steps 3 and 4, when the handler has finished."""
         reply = context.end_message() or _NOTHING
         if reply == _NOTHING:
-            self._refuse_silence(message)
+            self._check_reply(message)
         if message.idempotency_key is not None:
             remembered: MapState[str, RememberedReply] = context.state(REMEMBERED)
             remembered[message.idempotency_key] = RememberedReply(digest=message.digest, reply=reply.decode())
         self._answer(context, message.address, ReplyOutcome.REPLIED, reply)
 
-    def _refuse_silence(self, message: ActorMessage) -> None:
+    def _check_reply(self, message: ActorMessage) -> None:
         """The caller of a Request expects a value of its type."""
         if isinstance(message.message, Request) and not takes_none(message.reply.type):
             expected = type_name(message.reply.type)

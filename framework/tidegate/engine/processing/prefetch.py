@@ -1,8 +1,8 @@
-"""Reads state ahead: what the records will need that were read and are not handled yet, in another thread.
+"""Prefetches state in another thread, for records that were read and are not handled yet.
 
-When a state is much larger than memory, nearly every record needs a value from disk. RocksDB finds it in microseconds,
-and releases Python's GIL meanwhile, so handlers run on one core while another core reads. What does not arrive in
-time is loaded when it is needed, as without prefetching.
+When a state is much larger than memory, nearly every record needs a value from disk. RocksDB finds it in microseconds
+and releases Python's GIL meanwhile, so handlers run on one core while another core reads. A value that does not arrive
+in time is loaded when a handler accesses it, as without prefetching.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from tidegate.state.write_buffer import WriteBuffer
 __all__ = ("Prefetch",)
 
 _MIN_KEYS: Final = 64
-"""For fewer values it is not worth asking another thread."""
+"""The minimum of values for which a call in another thread pays off."""
 _MIN_MISSING_SHARE: Final = 4
-"""Nor if fewer than one in so many is not in memory."""
+"""At least one key in so many must be missing from memory."""
 
 
 class Prefetch:
-    """For the only state of a service, in one task."""
+    """Prefetches the only state of a service, in one task."""
 
     def __init__(self, cells: ValueCells, store: WriteBuffer, executor: Executor) -> None:
         self._cells, self._store, self._executor = cells, store, executor
         self._loop = asyncio.get_running_loop()
         self._active = False
-        """The records before needed values that were not in memory."""
+        """The last chunk needed values that were not in memory."""
         self._under_way: set[asyncio.Future[list[bytes | None] | None]] = set()
 
     def begin(self, chunk: Chunk) -> None:
-        """These records come next."""
+        """Prefetch the state of a chunk that will be handled next."""
         cells, count = self._cells, len(chunk.records)
         if not (self._active or cells.often_missing) or not self._store.has_passed_on:
             return
@@ -51,11 +51,11 @@ class Prefetch:
         future.add_done_callback(partial(self._arrived, owned, places, cells.rotations))
 
     async def close(self) -> None:
-        """Wait for the reads that are under way."""
+        """Wait for the reads that are in flight."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def _read(self, chunk: Chunk, places: list[bytes]) -> list[bytes | None] | None:
-        """In the other thread. None: it is too late, they are being handled already."""
+        """Runs in the other thread. None: too late, the records are being handled already."""
         return None if chunk.index else self._store.get_many(places)
 
     def _arrived(
@@ -65,8 +65,8 @@ class Prefetch:
         rotations: int,
         future: asyncio.Future[list[bytes | None] | None],
     ) -> None:
-        """A value that was changed since is still in memory, and counts, unless something was let go meanwhile. What
-        could not be read is loaded when a handler needs it, and raises the error there."""
+        """Add the values to memory. A value that was changed meanwhile is in memory and wins; after an eviction that is
+        not certain, so the values are dropped. A failed read is repeated, and raises, when a handler accesses it."""
         self._under_way.discard(future)
         if future.cancelled() or future.exception() is not None:
             return

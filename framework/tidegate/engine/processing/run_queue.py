@@ -1,7 +1,8 @@
-"""The work of a task that comes before the next record: due timers, and queued work items.
+"""The work of a task that runs before the next record: due timers, retries and queued work items.
 
-The watermark advances when all earlier work is finished: until then, the advance is *held*. After a restart event time
-does not advance until the unfinished records of the last commit, and the timers that were due, have been started again.
+The watermark advances when all earlier work is finished; until then, the new watermark is pending. After a restart
+event time does not advance until the unfinished records of the last commit, and the timers that were due, have been
+started again.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class RunQueue:
         self._pending_watermarks: deque[tuple[int, int]] = deque()
         self._resuming: set[Input | None] = set()
         self.has_work = True
-        """There may be something to do before the next record. The hot loop asks after each one."""
+        """There may be work that runs before the next record. The hot loop checks it after each record."""
         self.event_due = queues[EVENT].due
-        """No event-time timer is due before this time. For the hot loop, too."""
+        """No event-time timer is due before this time. The hot loop reads it."""
 
     @property
     def output_watermark(self) -> int:
@@ -83,7 +84,7 @@ class RunQueue:
             self._pending_watermarks.append((newest, lowest))
 
     def finished(self) -> None:
-        """A work item is finished: work of its key, and a held watermark, may follow."""
+        """A work item is finished: queued work of its key can run, and a pending watermark may take effect."""
         if self._order.runnable:
             self.has_work = True
         oldest = self._order.oldest
@@ -91,8 +92,8 @@ class RunQueue:
             self._apply(self._pending_watermarks.popleft()[1])
 
     def advance(self, channel: OutsideChannel) -> Callable[[int], None]:
-        """A function that raises the watermark of this channel. A closure, since the hot loop calls it: where nothing
-        holds the task's watermark back, it moves that at once."""
+        """A function that raises the watermark of this channel. A closure, since the hot loop calls it. If this is the
+        only channel and no work is unfinished, the task's watermark advances at once."""
         time, unfinished, alone = self._time, self._order.unfinished, self._time.single is channel
 
         def advance(watermark: int) -> None:
@@ -114,7 +115,7 @@ class RunQueue:
 
     # -- timers ------------------------------------------------------------------------------------------------------
     def queue(self, timers: list[Entry]) -> None:
-        """Timers that a finished handler has set."""
+        """Queue the timers that a finished handler has set."""
         for entry in timers:
             if entry.value is not ABSENT:
                 domain, at = entry.value
@@ -126,7 +127,7 @@ class RunQueue:
         timers.clear()
 
     def next(self) -> WorkItem | None:
-        """What must run before the next record. None: nothing is urgent any more."""
+        """The next work item to run before the next record. None: there is none."""
         if self._order.runnable:
             return self._order.runnable.popleft()
         for domain, upto in ((EVENT, self._time.watermark), (PROCESSING, self._now)):
@@ -141,12 +142,12 @@ class RunQueue:
         return self.next() if self.has_work else None
 
     def is_set(self, timer: Timer, key: bytes) -> bool:
-        """Whether it was neither cancelled nor moved, and has not fired."""
+        """Whether the timer is still set: neither cancelled, nor moved, nor fired."""
         entry = self._timers.entry(key, timer.name.encode())
         return entry.value is not ABSENT and entry.value == (DOMAINS[timer.time], timer.at)
 
     def _timer_work(self, domain: int, at: int, key: bytes, name: str) -> WorkItem | None:
-        """None: it is stale, or its key is busy and it waits there."""
+        """The work item of a due timer. None: the timer is stale, or is queued behind its busy key."""
         timer = Timer(name=name, at=at, time=_DOMAIN_NAMES[domain])
         if not self.is_set(timer, key):
             return None

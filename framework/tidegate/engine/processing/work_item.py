@@ -1,4 +1,4 @@
-"""A record or a timer on its way through a handler, when it does not pass straight through."""
+"""A record, a message or a timer that is handled outside of the hot loop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WorkItem:
         self.key, self.timestamp, self.late = key, timestamp, late
         self.input, self.record, self.value, self.timer = input_, record, value, timer
         self.sequence = 0
-        """Its place among the unfinished; 0: it is not one of them."""
+        """Its sequence number among the unfinished work items; 0: it is not one of them."""
         self.attempt = 0
         self.deadline: asyncio.TimerHandle | None = None
         self.timed_out = False

@@ -1,1 +1,1 @@
-"""What a task does with a record: one operator for each kind of input, and the hot loop."""
+"""The operators of a task, one for each kind of input, and the hot loop."""

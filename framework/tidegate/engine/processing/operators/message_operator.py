@@ -1,4 +1,4 @@
-"""The operator of a mailbox: each message is a work item of its own, since messages carry no time and are few beside
+"""The operator of a mailbox. Each message is its own work item: messages have no event time, and are few compared with
 events."""
 
 from __future__ import annotations

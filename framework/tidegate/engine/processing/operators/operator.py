@@ -1,4 +1,4 @@
-"""What the dispatcher asks of an operator: to handle the records of a chunk."""
+"""The interface of operators: the dispatcher lets them handle the records of a chunk."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ("Operator", "Pause")
 
 
 class Pause(enum.Enum):
-    """Why an operator stops taking up records."""
+    """Why an operator returns to the dispatcher."""
 
     CONTINUE = enum.auto()
-    """The chunk is done, or other work comes before its next record: timers, repetitions, keys that are free again."""
+    """The chunk is done, or other work runs before its next record: timers, retries, queued work of free keys."""
     TIME_UP = enum.auto()
     SUSPENDED = enum.auto()
-    """The handler of the last record has suspended, and keeps the driver and the context: others must go on."""
+    """The handler of the last record has suspended and keeps the driver and the context."""
 
 
 class Operator(Protocol):
-    """One kind of input handler at work: user functions, message handlers, a shuffle.
+    """Runs one kind of input handler: user functions, message handlers, a shuffle.
 
-    A function over batches would be one more: it takes the columns of the chunk (`read_columns`), assigns their time
-    by `Input.time`, and says how many it has taken up by `Chunk.index`. Nothing else of the engine asks how records are
-    handled."""
+    A vectorized function would be another operator: it reads the columns of the chunk (`read_columns`), assigns
+    timestamps by `Input.time`, and reports the number of started records by `Chunk.index`. No other part of the engine
+    depends on how records are handled."""
 
     def run(self, driver: CoroutineDriver, context: TaskContext, chunk: Chunk, deadline: float) -> Pause: ...

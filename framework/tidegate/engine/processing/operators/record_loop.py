@@ -1,9 +1,9 @@
-"""The hot loop: from records to handlers. One template, of which a variant is compiled for each shape of service.
+"""The hot loop, which calls the handler for each record: one template, compiled into a variant per shape of service.
 
-What a plain record needs happens inside the loop, on local variables: a call per record and step would cost a third of
-the throughput. So that the loop does not ask for each record what is the same for all of them (is there a state? does
-the handler await? is there a fault to inject?), lines of the template are marked with the features that they are for,
-and a variant contains the lines of its own features only:
+All steps of the common case are inlined and use local variables: a call per record and step would cost a third of the
+throughput. Conditions that are the same for all records (is there a state? does the handler await? is a fault armed?)
+are not tested per record: lines of the template are marked with the feature that they belong to, and a variant contains
+the lines of its own features only:
 
     a line  #? feature         in variants with this feature
     a line  #? not feature     in variants without it
@@ -12,15 +12,15 @@ and a variant contains the lines of its own features only:
 |---|---|
 | `awaits` | the handler may suspend; without it the handler is called directly |
 | `single` | the service has one plain state, whose entries are looked up for many records at once |
-| `inline` | the handler gets that state as a mere attribute (`InlineValue`) |
+| `inline` | the handler gets the value of that state as a plain attribute (`InlineValue`) |
 | `mutable` | a value may change in place, so it is encoded when the handler ends |
 | `timers` | the service has timers |
-| `extracted` | the time is taken out of the value |
-| `channel` | the input has one: by a bound (`bounded`), or by a generator (`observed`); see `WatermarkAssigner` |
+| `extracted` | the timestamp is extracted from the value |
+| `channel` | the input has a watermark: by a bound (`bounded`) or a generator (`observed`); see `WatermarkAssigner` |
 | `faults` | a fault is armed |
 
-Where a handler may suspend, the loop is a coroutine, and is parked with it: to await a coroutine that does not suspend
-takes 0.10 µs; to `send` into it takes 0.25 µs, since that raises StopIteration.
+If the handler may suspend, the loop is a coroutine and is parked with it: awaiting a coroutine that does not suspend
+takes 0.10 µs; sending into it takes 0.25 µs, since that raises StopIteration.
 
 Variants are cached. Tracebacks show their lines, and this prints some of them:
 
@@ -52,12 +52,12 @@ __all__ = ("Shape", "Stretch", "compiled_loop", "loop_source")
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What the variants of the loop differ in; see the module."""
+    """The properties that select a variant of the loop; see the module."""
 
     states: int = 0
-    """How many states the handler takes."""
+    """The number of state parameters of the handler."""
     handles: int = 0
-    """How many state objects must forget, before each record, what they have seen."""
+    """The number of state handles whose `seen` is reset before each record."""
     awaits: bool = False
     single: bool = False
     inline: bool = False
@@ -75,26 +75,26 @@ class Shape:
 
 
 class Stretch(NamedTuple):
-    """Records of a chunk that are handled without a break."""
+    """Consecutive records of a chunk that one call of the loop handles."""
 
     chunk: Chunk
     rows: Iterator[tuple[Any, Any, int, Any]]
-    """Of each record the key, the value as bytes, the timestamp, and the entry of its state if that is at hand."""
+    """Per record: key, encoded value, timestamp, and the entry of its state if it is in memory."""
     decode: Callable[[Any], Any]
-    """From bytes to a value; where tombstones may be among them, for these, too."""
+    """Decodes a value; if the stretch has tombstones, it accepts them, too."""
     end: int
-    """The index in the chunk at which they end."""
+    """The index in the chunk after the last record."""
     stride: int
-    """After how many records to look at the clock."""
+    """The number of records between two readings of the clock."""
     deadline: float
     watch: bool
-    """Whether the watermark, and what becomes urgent by it, are looked at after each record."""
+    """Whether the watermark is advanced, and due work is checked, after each record."""
     end_watermark: int
-    """What the records move the watermark to, if it is not watched."""
+    """The watermark after the last record, if it is not advanced record by record."""
 
 
-# `loop` is a RecordLoop: what stays the same for one handler, input and context. Every way out of the ordinary is a
-# method of its operator.
+# `loop` is a RecordLoop: everything that is constant for one handler, input and context. Uncommon cases are methods of
+# its operator.
 _TEMPLATE: Final = """
 async def handle_records(loop, stretch):                                            #? awaits
 def handle_records(loop, stretch):                                                  #? not awaits
@@ -145,7 +145,7 @@ def handle_records(loop, stretch):                                              
                     watch = True
                 else:
                     if context.private is not None:                                 #? awaits
-                        return Pause.SUSPENDED  # and has ended meanwhile: its driver settles it  #? awaits
+                        return Pause.SUSPENDED  # and has finished: `_unpark` settles it  #? awaits
                     try:
                         if state0 is inline_value:                                  #? inline
                             if undo and type(inline_value) is not InlineValue:      #? inline
@@ -184,7 +184,7 @@ _NAMES: Final[dict[str, Any]] = {
     "MissingKeyError": MissingKeyError, "Pause": Pause, "check_result": check_result, "fault_point": fault_point,
     "islice": islice, "perf_counter": perf_counter,
 }  # fmt: skip
-"""What the template names besides its arguments."""
+"""The global names of the template."""
 
 
 def loop_source(shape: Shape) -> str:
@@ -193,7 +193,7 @@ def loop_source(shape: Shape) -> str:
 
 
 def _lines(shape: Shape) -> Iterator[str]:
-    """Those of the template that the shape wants, without their marks."""
+    """The lines of the template for the features of this shape, without their marks."""
     features = shape.features
     for line in _TEMPLATE.splitlines():
         text, _, wanted = line.partition(_MARK)
@@ -207,7 +207,7 @@ def _lines(shape: Shape) -> Iterator[str]:
 
 
 def _filled(text: str, shape: Shape) -> str:
-    """A line with the states, by number, in the place of its @WORDS."""
+    """A line with its @PLACEHOLDERS replaced."""
     states = [f"state{number}" for number in range(shape.states)]
     handles = [f"handle{number}" for number in range(shape.handles)]
     return (

@@ -1,4 +1,4 @@
-"""The operator of user functions: runs the hot loop over the records of a chunk, and handles what that does not."""
+"""The operator of user functions: runs the hot loop over the records of a chunk, and handles the uncommon cases."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ("RecordLoop", "RecordOperator")
 
 _NO_ENTRIES: Final = repeat(None)
 _LONGEST: Final = 512
-"""How many records a stretch has at most: state is looked up for all of them at once."""
+"""The maximum of records per stretch: their state is looked up at once."""
 _SHORTEST: Final = 16
 
 
 class RecordLoop:
-    """The hot loop with everything bound that stays the same for one handler, input and context."""
+    """The hot loop, with everything that is constant for one handler, input and context."""
 
     def __init__(self, operator: RecordOperator, context: TaskContext, input_: Input, *, armed: bool) -> None:
         handler = context.bound.inputs[input_.topic.name]
@@ -63,7 +63,7 @@ class RecordLoop:
 
 
 class RecordOperator:
-    """For all inputs of a task that user functions handle."""
+    """Handles all inputs of a task that have user functions."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class RecordOperator:
         self._invoker = invoker
         self._stride = _SHORTEST
         self._pace = 0.0
-        """Records per second, as of late. A stretch has as many as will be handled without a break."""
+        """Recent records per second. A stretch has as many as fit in the time slice."""
 
     def run(self, driver: CoroutineDriver, context: TaskContext, chunk: Chunk, deadline: float) -> Pause:
         first, started = chunk.index, perf_counter()
@@ -122,7 +122,8 @@ class RecordOperator:
         return loop
 
     def _stretch(self, loop: RecordLoop, chunk: Chunk, deadline: float) -> Stretch:
-        """The next records, with their state looked up, and the watermark following them if it can."""
+        """The next records, with their state looked up. If no work is unfinished, the watermark follows them without a
+        call per record."""
         start, soon = chunk.index, int((deadline - perf_counter()) * self._pace)
         end = min(len(chunk.records), start + max(_SHORTEST, min(_LONGEST, soon)))
         keys, raws, timestamps = read_columns(chunk.records, start, end)
@@ -142,26 +143,26 @@ class RecordOperator:
         return Stretch(chunk, rows, decode, end, self._stride, deadline, watch, end_watermark)
 
     def _measure(self, taken: int, seconds: float) -> None:
-        """After how many records to look at the clock: about every 0.2 ms of work."""
+        """Set the stride so that the clock is read about every 0.2 ms."""
         if taken:
             self._pace = taken / max(seconds, 1e-7)
             self._stride = max(1, min(64, int(0.0002 * self._pace)))
 
-    # -- what does not pass straight through -------------------------------------------------------------------------
+    # -- uncommon cases ----------------------------------------------------------------------------------------------
     def unreadable(self, context: TaskContext, chunk: Chunk, error: Exception) -> None:
         self.time.halt()
         self._invoker.unreadable(context, chunk.input, chunk.current, error)
         context.chunk, context.is_late = chunk, None
 
     def queue(self, chunk: Chunk, key: bytes, timestamp: int, value: Any) -> None:
-        """The key is busy."""
+        """Queue a record whose key is busy."""
         late = timestamp <= self.time.watermark
         self.order.queue(WorkItem(key, timestamp, late, chunk.input, chunk.current, value))
 
     def failed(
         self, context: TaskContext, chunk: Chunk, key: bytes, timestamp: int, value: Any, error: BaseException
     ) -> None:
-        """The handler has failed. If it had suspended before, its driver deals with that."""
+        """The handler has failed. If it had suspended before, its driver gets the error."""
         if context.private is not None:
             raise error
         self.time.halt()
@@ -171,8 +172,8 @@ class RecordOperator:
             inline_value.activate()
 
     def set_timers(self, timers: list[Entry], end_watermark: int) -> bool:
-        """A handler has set these. Whether one of them fires before the stretch ends, so that its watermark, which the
-        records move to `end_watermark`, must be watched from here on."""
+        """Queue the timers that a handler has set. Returns whether one of them is due before the stretch ends with
+        `end_watermark`: the watermark must then be advanced record by record."""
         self.run_queue.queue(timers)
         if not self.run_queue.has_work and end_watermark < self.run_queue.event_due:
             return False
@@ -182,14 +183,14 @@ class RecordOperator:
     def _suspended(
         self, loop: RecordLoop, driver: CoroutineDriver, chunk: Chunk, coroutine: Coroutine[Any, Any, Any], yielded: Any
     ) -> None:
-        """The loop is parked with its handler, and ends with it."""
+        """Park the loop with its suspended handler; both end together."""
         self.time.halt()
         context, input_, record = loop.context, chunk.input, chunk.current
         if loop.inline_value is not None:
             loop.inline_value.suspend(context.journal)
         context.hold(record)
         key, timestamp = context.journal.key, context.journal.timestamp
-        value = input_.read(record.value)  # again: it is as it was before the handler
+        value = input_.read(record.value)  # decoded again: the handler may have mutated the other one
         work = WorkItem(key, timestamp, context.late, input_, record, value)
         self._invoker.park(driver, context, coroutine, yielded, work)
         watermark = chunk.watermark if input_.time.generator is not None else input_.time.watermark(timestamp, value)

@@ -1,12 +1,13 @@
-"""The operator of a shuffle: it places the records of its inputs by the key under which the service behind wants them.
+"""The operator of a shuffle: it repartitions records by the key of the downstream service.
 
-A record that needs no step is sent on as it is: its value is decoded only if its key or its time is found in it. With
-steps, its value is filtered, replaced and combined first (see `ShuffleSteps`). Combined values are partial results in
-memory, one per key, that belong to the commit which covers their records:
+Without steps a record is forwarded unchanged: its value is decoded only if its key or its timestamp is computed from
+it. With steps, its value is filtered, projected and combined first (see `ShuffleSteps`). Combined values are partial
+results in memory, one per key. They belong to the commit that covers their records:
 
-1. A record is combined with what its key has since the last commit.
-2. The commit sends one record per key with the time of the latest, in the epoch that it ends, and forgets them.
-3. If the commit fails, or the worker ends, they are lost with the positions of their records, which are read again.
+1. A record is combined with the partial result of its key since the last commit.
+2. The commit emits one record per key, with the latest timestamp, in the epoch that it ends, and clears the results.
+3. If the commit fails, or the worker ends, the results are lost, and their records, which are not committed, are read
+   again.
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ from tidegate.time.combined_watermark import CombinedWatermark
 __all__ = ("ShuffleOperator",)
 
 _STRETCH: Final = 512
-"""How many records are taken up at once, at most."""
+"""The maximum of records per run."""
 
 Combine = Callable[[Any, Any], Any]
 
 
 class ShuffleOperator:
-    """Sends the records of a task's inputs to the topic behind."""
+    """Forwards the records of a task's inputs to the internal topic of the downstream service."""
 
     def __init__(self, time: CombinedWatermark, invoker: Invoker, run_queue: RunQueue) -> None:
         self._time, self._invoker, self._run_queue = time, invoker, run_queue
         self._partials: dict[Combine, dict[bytes, tuple[Any, int]]] = {}
-        """Per function that combines: what each key has since the last commit, and the latest of its times."""
+        """Per combine function and key: the partial result since the last commit, and the latest timestamp."""
 
     @property
     def pending(self) -> int:
-        """Records that the next commit is to send."""
+        """The number of combined records that the next commit will emit."""
         return sum(map(len, self._partials.values()))
 
     def run(self, driver: CoroutineDriver, context: TaskContext, chunk: Chunk, deadline: float) -> Pause:
-        """Send the chunk's records on."""
+        """Forward the records of the chunk."""
         input_, assigner, handler = chunk.input, chunk.input.time, chunk.input.handler
         assert isinstance(handler, ShuffleHandler)  # noqa: S101  the dispatcher has chosen by it
         decoding = handler.reads_values or assigner.extract is not None or assigner.generator is not None
@@ -115,7 +116,7 @@ class ShuffleOperator:
             partials[key] = combine(known[0], value), max(known[1], timestamp)
 
     def flush(self, context: TaskContext) -> None:
-        """Emit what was combined since the last commit, which is about to be frozen."""
+        """Emit the results combined since the last commit, before the next one is frozen."""
         output, headers = _output(context), context.stamp.headers
         partials, self._partials = self._partials, {}
         for key, (value, timestamp) in ((key, partial) for keys in partials.values() for key, partial in keys.items()):
@@ -136,7 +137,7 @@ def _send(
     raw: bytes | None,
     timestamp: int,
 ) -> None:
-    """The record under this key, with its own headers, and where it was read."""
+    """Emit the record under this key, with its headers and its origin."""
     if key is None:
         raise MissingKeyError(input_.source.topic)
     where = f"{input_.source.topic}:{input_.source.partition}:{record.offset}".encode()

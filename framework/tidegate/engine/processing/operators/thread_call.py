@@ -1,13 +1,12 @@
-"""A plain handler that runs in a thread.
+"""The call of a synchronous handler in a thread.
 
-It works on private state from its first step on, as a handler does that has suspended: its context, its journal and its
-outputs are its own, and the event loop merges them when it has returned. What is shared, such as the cells of a state
-and the store below, belongs to the event loop, and no other thread touches it: a read that finds nothing in the private
-state is *asked* of the loop, and the thread waits for the answer. So no lock is needed, and a handler in a thread sees
-what it would see in the loop.
+Like a suspended handler it works on private cells, a private journal and private outputs, which the event loop merges
+when the handler has returned. Shared objects, such as the cells of a state and the store below, are accessed by the
+event loop's thread only: for a read that misses the private cells, the thread *asks* the event loop and waits for the
+answer. So no lock is needed, and a handler in a thread reads the same values as one in the event loop.
 
-A thread cannot be stopped. A call that is *abandoned*, because it has timed out or its task closes, goes on to its end,
-but its context is over: what it reads or emits from then on raises HandlerOverError, and nothing of it is merged.
+A thread cannot be stopped. A call that is *abandoned*, because it has timed out or its task closes, runs to its end,
+but its accesses to the context raise HandlerOverError from then on, and its changes are discarded.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ class ThreadCall:
             self._post(partial(self._on_start, self))
             try:
                 self._variables.run(self._function)
-            except BaseException as failure:  # it must reach the event loop, whatever it is
+            except BaseException as failure:  # the event loop handles it, whatever its class
                 error = failure
         self._post(partial(self._end, error))
 
     def ask(self, question: Callable[[], T]) -> T:
-        """The answer of the event loop. HandlerOverError: the call was abandoned."""
+        """Run the question in the event loop, and wait for its answer. HandlerOverError: the call was abandoned."""
         if threading.get_ident() == self._loop_thread:
             return question()
         answer: Future[T] = Future()
@@ -77,7 +76,7 @@ class ThreadCall:
             self._questions.discard(answer)
 
     def _post(self, callback: Callable[[], None]) -> bool:
-        """Have the event loop call this. False: the loop is closed, so that the worker is at its end."""
+        """Schedule a callback in the event loop. False: the loop is closed, since the worker has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
             return True

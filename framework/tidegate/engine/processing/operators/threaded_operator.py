@@ -1,4 +1,4 @@
-"""The operator of user functions that run in threads: each record is a work item of its own, handed to the invoker."""
+"""The operator of user functions that run in threads: each record is its own work item, which the invoker submits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ThreadedOperator:
         return Pause.CONTINUE
 
     def _read(self, input_: Input, record: LogRecord) -> tuple[WorkItem, int]:
-        """The work, and the watermark that its channel has after it."""
+        """The work item, and the watermark of its channel after it."""
         value = input_.read(record.value)
         timestamp = input_.time.timestamp(value, record.timestamp)
         if record.key is None:
