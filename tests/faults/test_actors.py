@@ -15,7 +15,7 @@ from tests.faults.conftest import NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.bank import AUDITORS, Deposit, Posting
 from tests.faults.support.kafka import KafkaWorld
-from tests.faults.support.processes import Life
+from tests.faults.support.processes import WorkerProcess
 from tests.faults.support.worker import renamed
 from tests.faults.support.world import World
 from tidegate import AskTimeoutError
@@ -53,7 +53,7 @@ class Asking:
         self.enough = False
         self.wanted: dict[int, tuple[str, Deposit]] = {}
         self.replies: dict[int, Posting] = {}
-        self.repeated = self.given_up = 0
+        self.repeated = self.timed_out = 0
         self._dice = random.Random(world.seed)
 
     async def run(self) -> None:
@@ -70,7 +70,7 @@ class Asking:
                 key, message = self.wanted[self._dice.choice(list(self.replies))]
                 self.repeated += 1
                 again, first = await self._ask(post, key, message), self.replies[message.id]
-                assert again == first, self._world.told(f"deposit {message.id}: {first} and then {again}")
+                assert again == first, self._world.with_seed(f"deposit {message.id}: {first} and then {again}")
 
     async def _ask(self, post: ActorClient, key: str, message: Deposit) -> Posting:
         while True:
@@ -78,14 +78,14 @@ class Asking:
                 name = f"deposit-{message.id}"
                 answered = await post.ask(OutgoingMessage("account", key, message, name), timeout=1.5)
             except (AskTimeoutError, LogError, OwnerError):
-                self.given_up += 1
+                self.timed_out += 1
             else:
                 assert isinstance(answered.value, Posting)
                 return answered.value
 
 
 async def kill_under(world: World, asking: Asking, kills: int) -> None:
-    """One life after the other, each killed at a point or at a moment; then one that is left alone."""
+    """Successive workers, each killed at a point or at a random moment; then one without faults."""
     running = asyncio.create_task(asking.run())
     dice = random.Random(world.seed)
     points = [point for point in POINTS if point in world.points]
@@ -101,11 +101,11 @@ async def kill_under(world: World, asking: Asking, kills: int) -> None:
             nth = 1 if point == "recovery.marker" else dice.randrange(1, 40)
             life = world.live(f"{point}:kill@{nth}", until_end=False)
             await until_over(life, running, 100.0)
-            assert life.status == -9, world.told(f"{point} was not reached: {life.output[-3000:]}")
+            assert life.status == -9, world.with_seed(f"{point} was not reached: {life.output[-3000:]}")
     life = world.live(until_end=False)
     asking.enough = True
     await until_over(life, running, 120.0)
-    assert not life.over, world.told(f"the worker ended by itself: {life.output[-3000:]}")
+    assert not life.over, world.with_seed(f"the worker ended by itself: {life.output[-3000:]}")
     life.kill()
     running.cancel()
     (ended,) = await asyncio.gather(running, return_exceptions=True)
@@ -113,11 +113,13 @@ async def kill_under(world: World, asking: Asking, kills: int) -> None:
         raise ended
 
 
-async def until_over(life: Life, asking: asyncio.Task[None], seconds: float, said: str | None = None) -> None:
-    """Until the worker or the asking has ended, for so long at most, or until the worker has said something."""
+async def until_over(
+    life: WorkerProcess, asking: asyncio.Task[None], seconds: float, output: str | None = None
+) -> None:
+    """Wait until the worker or the client has ended, the timeout has passed, or the worker has printed `output`."""
     now = asyncio.get_running_loop().time
     deadline = now() + seconds
-    while not life.over and not asking.done() and now() < deadline and not (said and said in life.output):  # noqa: ASYNC110
+    while not life.over and not asking.done() and now() < deadline and not (output and output in life.output):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
@@ -131,17 +133,17 @@ def check(world: World, asking: Asking) -> None:
         total = 0
         for number, posting in enumerate(there, 1):
             total += wanted[posting.id][1].amount
-            assert wanted[posting.id][0] == key, world.told(f"deposit {posting.id} is in the account of {key}")
+            assert wanted[posting.id][0] == key, world.with_seed(f"deposit {posting.id} is in the account of {key}")
             expected.setdefault(key, []).append(Posting(id=posting.id, count=number, total=total))
-    oracle.same(world, "the postings", dict(found), expected)
+    oracle.check_equal(world, "the postings", dict(found), expected)
     ids = [posting.id for there in found.values() for posting in there]
-    oracle.same(world, "the deposits that were posted", sorted(ids), sorted(wanted))
-    oracle.same(
+    oracle.check_equal(world, "the deposits that were posted", sorted(ids), sorted(wanted))
+    oracle.check_equal(
         world, "the replies", asking.replies, {posting.id: posting for there in found.values() for posting in there}
     )
     notes: dict[str, dict[bytes, int]] = oracle.keyed_state(picture, "auditor")["times"]
     told = {int(plain_subkey(id)): times for known in notes.values() for id, times in known.items()}
-    oracle.same(world, "what the auditors were told", told, dict.fromkeys(wanted, 1))
+    oracle.check_equal(world, "what the auditors were told", told, dict.fromkeys(wanted, 1))
     assert len(notes) == min(AUDITORS, len(wanted))
     oracle.check_engine(world, picture)
 
@@ -158,7 +160,7 @@ def test_asks_take_effect_once_and_get_one_reply_despite_kills(
     with capsys.disabled():
         sys.stdout.write(
             f"\nseed {seed}: {kills} kills ({sum(world.struck.values())} at named points), {len(asking.wanted)} asks, "
-            f"{asking.given_up} timed out and were repeated, {asking.repeated} were asked again: no difference\n"
+            f"{asking.timed_out} timed out and were repeated, {asking.repeated} were asked again: no difference\n"
         )
-    assert sum(world.struck.values()) == (kills + 1) // 2, world.told("not every fault struck")
-    assert asking.repeated, world.told("nothing was asked again")
+    assert sum(world.struck.values()) == (kills + 1) // 2, world.with_seed("not every fault struck")
+    assert asking.repeated, world.with_seed("nothing was asked again")

@@ -19,7 +19,7 @@ from tests.faults.conftest import NewEmbeddedWorld
 from tests.faults.support import oracle
 from tests.faults.support.disk import Ballast, Mount
 from tests.faults.support.embedded import EmbeddedWorld
-from tests.faults.support.processes import Life
+from tests.faults.support.processes import WorkerProcess
 from tests.s3 import running
 from tidegate.checkpoints.storage.checkpoint_storage import CheckpointStorage
 from tidegate.checkpoints.storage.manifest import FileRef
@@ -48,7 +48,7 @@ class Watched:
         )
         self.storage = CheckpointStorage(storage, "ledger")
         self._http = httpx.Client(base_url=f"http://{address}", timeout=60.0)
-        self.life: Life = self.world.live(
+        self.life: WorkerProcess = self.world.live(
             until_end=False, feed=FEED, environment={"TIDEGATE_SEED": str(self.world.seed)}
         )
         self.until(lambda: self.progress()["last_complete"] is not None, "take a checkpoint")
@@ -59,7 +59,7 @@ class Watched:
     def until(self, condition: Callable[[], Any], what: str) -> None:
         deadline = time.monotonic() + SECONDS
         while not _quietly(condition):
-            told = self.world.told(f"it does not {what}:\n{self.life.output[-3000:]}")
+            told = self.world.with_seed(f"it does not {what}:\n{self.life.output[-3000:]}")
             assert not self.life.over, told
             assert time.monotonic() < deadline, told
             time.sleep(0.05)
@@ -76,14 +76,14 @@ class Watched:
         return float(found[1])
 
     # -- what must hold ----------------------------------------------------------------------------------------------
-    def fails(self, saying: str) -> None:
-        """Checkpoints fail, one after the other; it shows; and nothing else stops."""
+    def fails(self, error: str) -> None:
+        """Every checkpoint fails and is reported as failed; processing continues."""
         self.until(lambda: self.metric("tidegate_checkpoint_failures") >= 2, "fail to take checkpoints")
         aborted = self.metric('tidegate_checkpoints_total{outcome="aborted"}')
         assert aborted >= 2
         listed = self.listed()
         assert listed["progress"]["healthy"] is False
-        assert saying in listed["progress"]["last_failed"]["reason"]
+        assert error in listed["progress"]["last_failed"]["reason"]
         assert self._http.get("/readyz").status_code == 200, "it still does its work"
         assert self._http.get("/livez").status_code == 200
         before = self.world.observed("postings")
@@ -91,7 +91,7 @@ class Watched:
         assert self.metric("tidegate_checkpoint_failures") >= 2
 
     def succeeds(self) -> None:
-        """Without being told, or started again."""
+        """Without a request and without a restart."""
         before = self.metric("tidegate_checkpoint_epoch")
         self.until(lambda: self.metric("tidegate_checkpoint_epoch") > before, "take a checkpoint again")
         self.until(lambda: self.progress()["healthy"] is True, "say that all is well")
@@ -105,7 +105,7 @@ class Watched:
         world = self.world
         world.lose_stores()
         last = world.drain()
-        assert "is skipped" not in last.output, world.told(last.output)
+        assert "is skipped" not in last.output, world.with_seed(last.output)
         oracle.check_ledger(world, world.look())
 
 
@@ -163,7 +163,7 @@ def _take_away(place: Path, to: Path) -> None:
 def test_an_emptied_storage_gets_a_complete_checkpoint_again(
     new_embedded_world: NewEmbeddedWorld, tmp_path: Path
 ) -> None:
-    """Later checkpoints share files with earlier ones: none may count on what is not there any more."""
+    """Later checkpoints share files with earlier ones: none may refer to a deleted file."""
     place = tmp_path / "checkpoints"
     watched = Watched(new_embedded_world, str(place))
     shutil.rmtree(place, ignore_errors=True)
@@ -192,7 +192,7 @@ def test_an_unavailable_s3_server_fails_checkpoints_only(
 
 
 def test_a_full_local_disk_is_not_reported_as_a_storage_error(mount: Mount, tmp_path: Path) -> None:
-    """What is fetched for a restore lies in the temporary directory."""
+    """A restore downloads files to the temporary directory."""
     storage, raw = CheckpointStorage(str(tmp_path / "kept"), "shop"), bytes(1 << 20)
     storage.put("files/x", raw)
     room = mount(tmp_path / "room")

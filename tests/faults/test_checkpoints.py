@@ -1,4 +1,4 @@
-"""Checkpoints under kill -9, at every step of tasks and leader: what is complete is whole, and nothing else suffers."""
+"""Checkpoints under kill -9 at every step of tasks and leader: complete checkpoints restore, processing is exact."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def complete(world: World) -> list[int]:
 
 
 def wait_for_checkpoints(world: World, count: int) -> None:
-    """Let the worker that lives take some more."""
+    """Let the running worker take more checkpoints."""
     storage = storage_of(world)
     newest = max(storage.checkpoints(), default=0)
     deadline = time.monotonic() + 60
     while max(storage.checkpoints(), default=0) < newest + count:
-        assert time.monotonic() < deadline, world.told(world.lives[-1].output[-3000:])
+        assert time.monotonic() < deadline, world.with_seed(world.lives[-1].output[-3000:])
         time.sleep(0.02)
 
 
@@ -75,8 +75,8 @@ def test_a_kill_at_any_step_leaves_complete_checkpoints_or_none(new_world: NewWo
         lose_stores(world)
     visit = 1 if point in AT_START | WHEN_RESTORING else 3
     life = world.live(f"{point}:kill@{visit}", until_end=False)
-    assert life.wait() == KILLED, world.told(life.output)
-    assert world.struck.total() == 1, world.told("something else killed the worker")
+    assert life.wait() == KILLED, world.with_seed(life.output)
+    assert world.struck.total() == 1, world.with_seed("something else killed the worker")
     complete(world)
 
     again = world.live(until_end=False)
@@ -88,12 +88,12 @@ def test_a_kill_at_any_step_leaves_complete_checkpoints_or_none(new_world: NewWo
 
 
 def test_a_repeatedly_killed_worker_restores_from_its_checkpoints(new_world: NewWorld, seed: int) -> None:
-    """Each life begins without local state, and is killed somewhere in a checkpoint."""
+    """Each worker starts without local state and is killed during a checkpoint."""
     world = new_world("chained", **OFTEN)
     world.append("entries", entries(seed, COUNT, in_order=True))
     for number, point in enumerate(("snapshot.writing", "snapshot.uploaded", "leader.reported", "leader.deciding")):
         life = world.live(f"{point}:kill@{8 + number}", until_end=False)
-        assert life.wait() == KILLED, world.told(life.output)
+        assert life.wait() == KILLED, world.with_seed(life.output)
         complete(world)
         lose_stores(world)
     assert world.struck.total() == 4
@@ -115,11 +115,11 @@ def test_a_suspended_handler_blocks_neither_commits_nor_checkpoints(new_world: N
     taken = [storage_of(world).manifest(epoch) for epoch in storage_of(world).checkpoints() if epoch > before + 1]
     life.kill()
 
-    assert all(later > earlier for earlier, later in pairwise(seen)), world.told(f"the others stood still: {seen}")
-    assert len(taken) >= 2, world.told(f"checkpoints did not complete: {life.output[-3000:]}")
+    assert all(later > earlier for earlier, later in pairwise(seen)), world.with_seed(f"the others stood still: {seen}")
+    assert len(taken) >= 2, world.with_seed(f"checkpoints did not complete: {life.output[-3000:]}")
     for manifest in taken:
         waiting = [mark.unfinished for task in manifest.tasks for mark in task.marker.inputs.values()]
-        assert sum(map(len, waiting)) == 1, world.told(f"checkpoint {manifest.epoch} has not waited for nobody")
+        assert sum(map(len, waiting)) == 1, world.with_seed(f"checkpoint {manifest.epoch} has not waited for nobody")
     lose_stores(world)
     world.drain()
     picture = world.look()

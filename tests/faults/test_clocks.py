@@ -1,4 +1,4 @@
-"""Clocks that jump, and partitions that fall silent: time goes on, and every timer fires once."""
+"""Clocks that jump and partitions that become idle: watermarks advance, and every timer fires once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNT = 300
 
 @pytest.mark.parametrize("hours", [1, -1], ids=["forward", "backward"])
 def test_a_clock_that_jumps_by_an_hour_fires_each_timer_once(new_world: NewWorld, seed: int, hours: int) -> None:
-    """In the middle of a life, and between two lives. Event time does not care."""
+    """While a worker runs, and between two workers. Event time is not affected."""
     dice = random.Random(seed)
     world = new_world("alarms", TIDEGATE_TEST_TOIL="0.003")
     if isinstance(world, KafkaWorld):  # brokers take nothing that is stamped more than an hour ahead of their clocks
@@ -40,8 +40,8 @@ def test_a_clock_that_jumps_by_an_hour_fires_each_timer_once(new_world: NewWorld
 
 
 def test_idle_partitions_do_not_hold_back_the_watermark(new_kafka_world: NewKafkaWorld, seed: int) -> None:
-    """One of eight partitions has records. The service behind waits for all eight to tell the time: those that are
-    silent are left out after a while, also by a worker that takes over."""
+    """One of eight partitions has records. The downstream service waits for the watermarks of all eight: idle
+    partitions are excluded after a timeout, also by a worker that takes over."""
     world = new_kafka_world("idling", partitions=8)
     world.append("entries", [Entry(id=n, key="k", amount=1, at=START + n, owner=f"o{n}") for n in range(COUNT)])
     first = world.join()

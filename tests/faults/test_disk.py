@@ -1,4 +1,4 @@
-"""A full disk: the worker stops and says so, nothing acknowledged is lost, and it goes on when there is room."""
+"""A full disk stops the worker with an error, loses no acknowledged append, and it resumes when there is space."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.faults.support.world import Picture, World
 def check_sent(world: World, picture: Picture) -> None:
     there = {entry.id for entry in picture.values("entries", Entry)}
     lost = set(map(int, world.acknowledged)) - there
-    assert not lost, world.told(f"{len(lost)} acknowledged entries are not in the log: {sorted(lost)[:5]}")
-    assert len(world.acknowledged) > 10, world.told("hardly anything was acknowledged: the test shows nothing")
+    assert not lost, world.with_seed(f"{len(lost)} acknowledged entries are not in the log: {sorted(lost)[:5]}")
+    assert len(world.acknowledged) > 10, world.with_seed("hardly anything was acknowledged: the test shows nothing")
 
 
 @pytest.mark.parametrize("leave", [300_000, 2_000_000])
@@ -29,7 +29,7 @@ def test_a_full_log_disk_stops_the_worker_without_data_loss(
     world.drain()
     ballast.load(leave=leave)
     for _ in range(2):  # it does not get better by trying again
-        world.fail(saying="no space left", until_end=False, feed="tests.faults.support.feed:send_large")
+        world.fail(error="no space left", until_end=False, feed="tests.faults.support.feed:send_large")
 
     ballast.drop()
     world.drain()
@@ -41,7 +41,7 @@ def test_a_full_log_disk_stops_the_worker_without_data_loss(
 def test_a_full_store_disk_stops_the_worker_without_data_loss(
     new_embedded_world: NewEmbeddedWorld, mount: Mount, seed: int
 ) -> None:
-    """The log has room: what is committed there is committed, and the stores are only behind."""
+    """The log has space: its commits stand, and the stores only lag behind."""
     world = new_embedded_world("ledger")
     world.append("entries", entries(seed, 50))
     world.drain()
@@ -49,7 +49,7 @@ def test_a_full_store_disk_stops_the_worker_without_data_loss(
     ballast = Ballast(world.directory / "stores")
     ballast.load(leave=200_000)
     world.append("entries", entries(seed + 1, 6000, keys=6000, first=51))
-    world.fail(saying="no space left", until_end=False)
+    world.fail(error="no space left", until_end=False)
 
     ballast.drop()
     world.drain()

@@ -18,7 +18,7 @@ from tests.faults.support.processes import ROOT
 from tests.faults.support.world import KILLED
 
 ELSEWHERE = {"log.cleaning", "log.cleaned", "recovery.replaying", "task.reopening"}
-"""Points that a plain life does not come to: `test_recovery` brings it there, or the tests on Kafka."""
+"""Points that an ordinary run does not reach: `test_recovery` or the tests on Kafka cover them."""
 
 RARER = {"direct", "timers", "tallies", "ttl", "at-least-once"}
 """Kinds of which the quick run only tests one kill after the other. Of the handlers of `waiting` most do not wait, and

@@ -1,4 +1,4 @@
-"""A disk that fills up under the embedded log: a clear stop, nothing acknowledged is lost, and it goes on with room."""
+"""A disk that fills up under the embedded log: a clear stop, no acknowledged append lost, a resume with free space."""
 
 from __future__ import annotations
 

@@ -34,15 +34,15 @@ def test_kills_do_not_affect_chained_or_cyclic_services(new_world: NewWorld, see
     for _ in range(10):
         faults = (f"{point}:kill@{dice.randint(1, 60)}" for point in world.points)
         life = world.live(",".join(faults))
-        assert life.wait() in (0, KILLED), world.told(life.output)
-    assert world.struck.total() >= 2, world.told("too few kills")
+        assert life.wait() in (0, KILLED), world.with_seed(life.output)
+    assert world.struck.total() >= 2, world.with_seed("too few kills")
     world.drain()
 
     CHECKS[app](world, world.look())
 
 
 def test_a_kill_during_a_trim_deletes_no_unread_records(new_world: NewWorld, seed: int) -> None:
-    """At the end of a bounded run, or when the next one begins and finds what that has left, beside what has come."""
+    """At the end of a bounded run, or at the start of the next one, with unread and new records."""
     world = new_world("shuffled")
     for number in range(4):
         world.append("entries", entries(seed + number, 100, in_order=True, first=1 + 100 * number))
@@ -51,7 +51,7 @@ def test_a_kill_during_a_trim_deletes_no_unread_records(new_world: NewWorld, see
 
     picture = world.look()
     left = picture.partitions("shuffled.owners.entries.by-key")
-    assert not any(left), world.told("what all have read is not deleted at the end")
+    assert not any(left), world.with_seed("what all have read is not deleted at the end")
     oracle.check_shuffled(world, picture)
 
 
@@ -69,7 +69,7 @@ def test_an_upstream_watermark_does_not_overtake_a_lagging_service(new_world: Ne
 
 @pytest.mark.parametrize("round_", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 4))])
 def test_kills_do_not_affect_the_tinder_services(new_world: NewWorld, seed: int, round_: int) -> None:
-    """Two services in a row with timers, at every point, one after the other. Only the last life sees time end."""
+    """Two chained services with timers, killed at each point in turn. Only the last worker reaches the end of time."""
     dice = random.Random(seed + round_)
     world = new_world("examples.tinder_match:app")
     stream = LikeStream(seed + round_, Origin())
@@ -84,14 +84,14 @@ def test_kills_do_not_affect_the_tinder_services(new_world: NewWorld, seed: int,
         while not life.over and time.monotonic() < deadline:
             time.sleep(0.005)
         life.kill()
-        assert life.status == KILLED, world.told(life.output)
+        assert life.status == KILLED, world.with_seed(life.output)
         world.append("likes", likes_of_days(stream, 3))
-    assert world.struck.total() >= 5, world.told("too few kills")
+    assert world.struck.total() >= 5, world.with_seed("too few kills")
     world.drain()
 
     picture = world.look()
     oracle.check_tinder(world, picture)
-    assert picture.values("matches", Match), world.told("there was no match: the test shows nothing")
+    assert picture.values("matches", Match), world.with_seed("there was no match: the test shows nothing")
 
 
 def likes_of_days(stream: LikeStream, days: int) -> list[Like]:

@@ -1,4 +1,4 @@
-"""Records that cannot be read and handlers that fail, by policy, through kills: each is given up once, nothing else."""
+"""Undecodable records and failed handlers, by error policy, under kills: each is dead-lettered or skipped once."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def check_dead_letters(
             headers = dict(letter.headers)
             origin = int(headers["origin-partition"]), int(headers["origin-offset"])
             found.append(origin)
-            assert headers["origin-topic"] == picture.real["entries"].encode(), world.told(f"{headers}")
-            assert headers["error-type"], world.told(f"{headers}")
-            assert origin in expected, world.told(f"{origin} is no bad record, but a dead letter: {headers}")
+            assert headers["origin-topic"] == picture.real["entries"].encode(), world.with_seed(f"{headers}")
+            assert headers["error-type"], world.with_seed(f"{headers}")
+            assert origin in expected, world.with_seed(f"{origin} is no bad record, but a dead letter: {headers}")
             same = letter.value == expected[origin].value and (re_keyed or letter.key == expected[origin].key)
-            assert same, world.told(f"the dead letter of {origin} is not what was read there")
-    oracle.same(world, "the dead letters", Counter(found), Counter(list(expected)))
+            assert same, world.with_seed(f"the dead letter of {origin} is not what was read there")
+    oracle.check_equal(world, "the dead letters", Counter(found), Counter(list(expected)))
 
 
 def kill_now_and_then(world: World, seed: int, lives: int = 4) -> None:
@@ -92,8 +92,8 @@ def kill_now_and_then(world: World, seed: int, lives: int = 4) -> None:
     points = [point for point in world.points if point.startswith(("handler.after", "commit.", "transaction."))]
     for _ in range(lives):
         life = world.live(f"{dice.choice(points)}:kill@{dice.randint(1, 12)}")
-        assert life.wait() in (0, KILLED), world.told(life.output)
-    while world.struck.total() < 2:  # how often a life commits depends on the machine, but it does so when it opens
+        assert life.wait() in (0, KILLED), world.with_seed(life.output)
+    while world.struck.total() < 2:  # how often a worker commits depends on the machine, but it commits when it opens
         world.suffer("commit.appending:kill@1")
 
 
@@ -129,10 +129,10 @@ def test_a_poison_record_stops_the_worker_and_stays_uncommitted(new_world: NewWo
     world.append_raw("entries", [(b"k0", POISON[kind], None)])
     world.append("entries", entries(seed + 1, 100, keys=1, first=101))
     for _ in range(3):
-        life = world.fail(saying="ServiceFailedError")
-        assert "DecodeError" in life.output, world.told(life.output)
+        life = world.fail(error="ServiceFailedError")
+        assert "DecodeError" in life.output, world.with_seed(life.output)
     postings = [posting for own in world.topics("postings") for posting in own]
-    assert len(postings) <= 100, world.told("something after the bad record was handled")
+    assert len(postings) <= 100, world.with_seed("something after the bad record was handled")
 
 
 def test_dead_letters_of_a_re_keyed_input_name_the_original_record(new_world: NewWorld, seed: int) -> None:
@@ -153,8 +153,8 @@ def test_dead_letters_of_a_re_keyed_input_name_the_original_record(new_world: Ne
     }
     check_dead_letters(world, picture, "shuffled-letters.owners.dead-letters", failed, re_keyed=True)
     done = {posting.id for posting in picture.values("postings", Posting)}
-    oracle.same(world, "what was handled", done, {entry.id for entry in good if not entry.fails})
-    assert len(picture.values("postings", Posting)) == len(done), world.told("something was handled twice")
+    oracle.check_equal(world, "what was handled", done, {entry.id for entry in good if not entry.fails})
+    assert len(picture.values("postings", Posting)) == len(done), world.with_seed("something was handled twice")
     oracle.check_engine(world, picture)
 
 
@@ -170,13 +170,13 @@ def test_a_failed_handler_leaves_the_state_unchanged(new_world: NewWorld, seed: 
     kill_now_and_then(world, seed)
     world.drain()
     picture = world.look()
-    given_up = frozenset(entry.id for entry in sent if entry.fails)
-    oracle.check_ledger(world, picture, given_up=given_up)
+    dead_lettered = frozenset(entry.id for entry in sent if entry.fails)
+    oracle.check_ledger(world, picture, dead_lettered=dead_lettered)
     failed = {
         (number, record.offset): record
         for number, part in enumerate(picture.partitions("entries"))
         for record in part
-        if msgspec.json.decode(record.value or b"", type=Entry).id in given_up
+        if msgspec.json.decode(record.value or b"", type=Entry).id in dead_lettered
     }
     check_dead_letters(world, picture, "letters.ledger.dead-letters", failed)
 
@@ -192,10 +192,12 @@ def test_a_handler_is_retried_until_it_succeeds_or_retries_are_exhausted(
     kill_now_and_then(world, seed)
     world.drain()
     picture = world.look()
-    given_up = frozenset(entry.id for entry in sent if entry.fails > RETRIES)
-    oracle.check_ledger(world, picture, given_up=given_up)
+    dead_lettered = frozenset(entry.id for entry in sent if entry.fails > RETRIES)
+    oracle.check_ledger(world, picture, dead_lettered=dead_lettered)
     letters = [dict(letter.headers) for part in picture.partitions("retrying.ledger.dead-letters") for letter in part]
-    assert len(letters) == len(given_up), world.told(f"{len(letters)} dead letters instead of {len(given_up)}")
+    assert len(letters) == len(dead_lettered), world.with_seed(
+        f"{len(letters)} dead letters instead of {len(dead_lettered)}"
+    )
     assert {headers["attempts"] for headers in letters} <= {str(RETRIES + 1).encode()}
 
 
@@ -207,9 +209,9 @@ def test_a_record_that_stopped_the_worker_is_handled_by_the_fixed_handler(
     world = new_world("stopping", TIDEGATE_TEST_TOIL="0.0002")
     world.append("entries", entries(seed, 400, waiting=waiting, longest=0.005, failing=0.02, fails=ALWAYS))
     for _ in range(4):
-        world.fail(saying="is told to fail")
+        world.fail(error="is told to fail")
     kill = world.live("commit.appended:kill@4")
-    assert kill.wait() in (1, KILLED), world.told(kill.output)
+    assert kill.wait() in (1, KILLED), world.with_seed(kill.output)
     world.drain(TIDEGATE_TEST_MENDED="1")
     oracle.check_ledger(world, world.look())
 
@@ -220,7 +222,7 @@ def test_a_hanging_handler_is_cancelled_and_other_keys_continue(new_world: NewWo
     sent = [msgspec.structs.replace(entry, wait=3600.0 if entry.id in stuck else 0.0) for entry in entries(seed, 200)]
     world.append("entries", sent)
     world.drain()
-    oracle.check_ledger(world, world.look(), given_up=frozenset(stuck))
+    oracle.check_ledger(world, world.look(), dead_lettered=frozenset(stuck))
 
 
 # -- results that the log refuses -----------------------------------------------------------------------------------
@@ -236,6 +238,6 @@ def test_a_record_with_an_oversized_result_is_dead_lettered(new_world: NewWorld,
     world.append("entries", sent)
     world.drain()
     picture = world.look()
-    oracle.check_ledger(world, picture, given_up=frozenset(large))
+    oracle.check_ledger(world, picture, dead_lettered=frozenset(large))
     letters = [dict(letter.headers) for part in picture.partitions("letters.ledger.dead-letters") for letter in part]
-    assert [headers["error-type"] for headers in letters] == [b"RecordTooLargeError"] * 3, world.told(f"{letters}")
+    assert [headers["error-type"] for headers in letters] == [b"RecordTooLargeError"] * 3, world.with_seed(f"{letters}")

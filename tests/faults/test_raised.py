@@ -13,7 +13,7 @@ from tests.faults.support.points import ON_EMBEDDED
 
 EARLY = {"input.read", "task.opening", "recovery.started", "recovery.replaying", "recovery.marker", "store.flush"}
 ELSEWHERE = {"timer.fired", "task.reopening", "task.closing"}
-"""Points that a plain life does not come to, or only when it is over."""
+"""Points that an ordinary run does not reach, or only at its end."""
 
 
 @pytest.mark.parametrize("point", sorted({*ON_EMBEDDED} - ELSEWHERE))
@@ -28,8 +28,8 @@ def test_after_an_error_at_any_point_a_restarted_worker_is_exact(
     world.suffer("commit.applied:kill@6", environment={"TIDEGATE_FLUSH_SECONDS": "1000"})
 
     visit = dice.randint(1, 2 if point in EARLY else 5)
-    world.fail(f"{point}:raise@{visit}", saying=point, until_end=False)
-    assert world.struck[f"{point}:raise"] == 1, world.told("the fault did not strike once")
+    world.fail(f"{point}:raise@{visit}", error=point, until_end=False)
+    assert world.struck[f"{point}:raise"] == 1, world.with_seed("the fault did not strike once")
     world.drain()
     oracle.check_ledger(world, world.look())
 
@@ -40,7 +40,7 @@ def test_an_error_after_a_timer_has_fired_does_not_fire_it_again(
     world = new_embedded_world("sessions")
     world.append("entries", entries(seed, 300))
     for visit in (1, 3, 2):
-        world.fail(f"timer.fired:raise@{visit}", saying="InjectedFault")
+        world.fail(f"timer.fired:raise@{visit}", error="InjectedFault")
     world.drain()
     oracle.check_sessions(world, world.look())
 
@@ -50,6 +50,6 @@ def test_a_log_failure_stops_an_idle_worker(new_embedded_world: NewEmbeddedWorld
     world = new_embedded_world("ledger")
     world.log_options = {"clean_records": 50, "maintenance_interval": 0.7, "block_records": 20}
     world.append("entries", entries(seed, 200))
-    world.fail("log.cleaning:raise@1", saying="log.cleaning", until_end=False)
+    world.fail("log.cleaning:raise@1", error="log.cleaning", until_end=False)
     world.drain()
     oracle.check_ledger(world, world.look())

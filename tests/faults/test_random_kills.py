@@ -21,12 +21,12 @@ FEED = "tests.faults.support.feed:send_likes"
 
 
 def kill_at_random(world: World, kills: int) -> None:
-    """Each life is killed somewhere between its first moments and a second of work."""
+    """Each worker is killed at a random moment of its first second."""
     dice = random.Random(world.seed)
     while len(world.lives) < kills or len(world.acknowledged) < ENOUGH:
         life = world.live(until_end=False, feed=FEED, environment={"TIDEGATE_SEED": str(world.seed)})
         time.sleep(dice.choice((0.1, 0.3, 0.6, 1.5)) * dice.random() + 0.02)
-        assert not life.over, world.told(f"the worker ended by itself: {life.output}")
+        assert not life.over, world.with_seed(f"the worker ended by itself: {life.output}")
         life.kill()
 
 
@@ -47,12 +47,12 @@ def test_random_kills_do_not_change_the_result(
             f"\nseed {seed}: {len(world.lives) - 1} kills, {len(likes):,} likes, {len(matches):,} matches, "
             f"{len(found)} differences\n"
         )
-    assert not found, world.told("\n".join(found[:10]))
+    assert not found, world.with_seed("\n".join(found[:10]))
     ids = [like.id for like in likes]
-    assert len(ids) == len(set(ids)), world.told("a like is in the log twice")
+    assert len(ids) == len(set(ids)), world.with_seed("a like is in the log twice")
     lost = set(world.acknowledged) - set(ids)
-    assert not lost, world.told(f"{len(lost)} acknowledged likes are not in the log: {sorted(lost)[:5]}")
-    assert matches, world.told("there was no match: the test shows nothing")
+    assert not lost, world.with_seed(f"{len(lost)} acknowledged likes are not in the log: {sorted(lost)[:5]}")
+    assert matches, world.with_seed("there was no match: the test shows nothing")
     oracle.check_engine(world, picture)
 
 
@@ -76,7 +76,7 @@ def test_random_kills_do_not_change_the_result_of(new_embedded_world: NewEmbedde
     for _ in range(25):
         life = world.live(until_end=False)
         time.sleep(0.1 + 0.3 * dice.random())
-        assert not life.over, world.told(f"the worker ended by itself: {life.output}")
+        assert not life.over, world.with_seed(f"the worker ended by itself: {life.output}")
         life.kill()
     world.drain()
     check(world, world.look())

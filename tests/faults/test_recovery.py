@@ -68,19 +68,19 @@ def test_committed_changes_missing_from_the_store_are_replayed(new_world: NewWor
     for visit in (3, 4, 7):
         world.suffer(f"commit.appended:kill@{visit}")
     committed = sum(len(records) for records in world.topics("postings"))
-    assert committed > 0, world.told("nothing was committed before the kills")
+    assert committed > 0, world.with_seed("nothing was committed before the kills")
     world.drain()
     oracle.check_ledger(world, world.look())
 
 
 def test_state_in_memory_is_rebuilt_from_the_changelog_at_every_start(new_world: NewWorld, seed: int) -> None:
-    """Lives with a store on disk and lives without take turns: the one on disk lags behind, and catches up."""
+    """Workers with a store on disk and workers without alternate: the store on disk lags behind, and catches up."""
     dice = random.Random(seed)
     world = new_world(SERVICE, TIDEGATE_TEST_TOIL="0.0002")
     world.append("entries", entries(seed, 1000, waiting=0.2))
     for store in ("memory", "rocksdb", "memory", "memory", "rocksdb", "memory"):
         life = world.live(f"commit.applied:kill@{dice.randint(3, 9)}", environment={"TIDEGATE_STORE": store})
-        assert life.wait() in (0, KILLED), world.told(life.output)
+        assert life.wait() in (0, KILLED), world.with_seed(life.output)
     world.drain()
     oracle.check_ledger(world, world.look())
 
@@ -113,15 +113,15 @@ def test_a_damaged_store_is_rebuilt(
     world = drained(new_world, seed)
     more(world, seed)
     files = [file for number in (0, 1) for file in world.store_of(SERVICE, number).glob(kind)]
-    assert files, world.told(f"there is no {kind} to be damaged")
+    assert files, world.with_seed(f"there is no {kind} to be damaged")
     for file in files:
         damage(file, dice)
 
     life = world.live()
-    if life.wait() == 1:  # it was noticed only while it was in use
-        assert "rebuilt from its changelog" in life.output, world.told(life.output)
+    if life.wait() == 1:  # the damage was found only during use
+        assert "rebuilt from its changelog" in life.output, world.with_seed(life.output)
         world.drain()
-    assert life.status in (0, 1), world.told(life.output)
+    assert life.status in (0, 1), world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
 
 
@@ -141,13 +141,13 @@ def test_store_damage_found_by_a_handler_stops_the_worker_and_the_store_is_rebui
         largest.write_bytes(content)
     world.append("entries", entries(seed + 1, 1000, keys=2000, first=10_001))
 
-    world.fail(saying="rebuilt from its changelog")
+    world.fail(error="rebuilt from its changelog")
     for _ in range(3):  # once for each task that has one
         life = world.live()
         if life.wait() == 0:
             break
-        assert "rebuilt from its changelog" in life.output, world.told(life.output)
-    assert life.status == 0, world.told(life.output)
+        assert "rebuilt from its changelog" in life.output, world.with_seed(life.output)
+    assert life.status == 0, world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
 
 
@@ -172,7 +172,7 @@ def test_a_store_next_to_an_older_copy_of_the_log_is_rebuilt(new_embedded_world:
     shutil.move(copy, world.data / "log")
 
     life = world.drain()
-    assert "ahead of its changelog" in life.output, world.told(life.output)
+    assert "ahead of its changelog" in life.output, world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
     more(world, seed + 7)
     world.drain()
@@ -189,24 +189,24 @@ def test_a_store_ahead_of_its_changelog_is_rebuilt(new_world: NewWorld, seed: in
         store.close()
     more(world, seed)
     life = world.drain()
-    assert "ahead of its changelog" in life.output, world.told(life.output)
+    assert "ahead of its changelog" in life.output, world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
 
 
 def test_the_store_of_another_task_is_rebuilt(new_world: NewWorld, seed: int) -> None:
-    """Stores that were swapped belong to another changelog: its lineage tells."""
+    """Swapped stores belong to another changelog: the lineage differs."""
     world = drained(new_world, seed)
     more(world, seed)
     first, second, aside = world.store_of(SERVICE, 0), world.store_of(SERVICE, 1), world.directory / "aside"
     for source, target in ((first, aside), (second, first), (aside, second)):
         shutil.move(source, target)
     life = world.drain()
-    assert "another changelog" in life.output or "ahead of" in life.output, world.told(life.output)
+    assert "another changelog" in life.output or "ahead of" in life.output, world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
 
 
 def test_a_store_behind_the_tombstone_retention_is_rebuilt(new_world: NewWorld, seed: int) -> None:
-    """After half the time for which changelogs keep tombstones, a tail may no longer tell what was removed."""
+    """After half the tombstone retention of a changelog, its tail may lack removals."""
     world = drained(new_world, seed)
     for number in (0, 1):
         store = RocksStore(world.store_of(SERVICE, number))
@@ -214,7 +214,7 @@ def test_a_store_behind_the_tombstone_retention_is_rebuilt(new_world: NewWorld, 
         store.apply([], store.position._replace(offset=store.position.offset - 5, written_ms=0))
         store.close()
     life = world.drain()
-    assert "so old" in life.output, world.told(life.output)
+    assert "so old" in life.output, world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
 
 
@@ -228,7 +228,7 @@ def test_a_compacted_changelog_restores_all_state(new_embedded_world: NewEmbedde
     before = sum(map(len, world.topics("ledger.ledger.changelog")))
     world.clean()
     after = sum(map(len, world.topics("ledger.ledger.changelog")))
-    assert after < before, world.told("nothing was compacted")
+    assert after < before, world.with_seed("nothing was compacted")
     world.lose_stores()
     more(world, seed)
     world.drain()
@@ -251,15 +251,15 @@ def test_a_kill_during_compaction_loses_nothing(
 
 
 def test_a_recreated_changelog_is_refused(new_world: NewWorld, seed: int) -> None:
-    """State without the changelog that it came from: to go on would handle the input again from its start."""
+    """State without its changelog: to continue would handle the input again from its start."""
     world = drained(new_world, seed)
     world.recreate("ledger.ledger.changelog")
-    world.fail(saying="changelog")
-    world.fail(saying="tidegate reset")
+    world.fail(error="changelog")
+    world.fail(error="tidegate reset")
 
 
 def test_a_recreated_input_topic_is_refused(new_world: NewWorld, seed: int) -> None:
     """The positions in the markers speak of records that the new topic does not have."""
     world = drained(new_world, seed)
     world.recreate("entries")
-    world.fail(saying="entries", until_end=False)
+    world.fail(error="entries", until_end=False)

@@ -32,7 +32,7 @@ POINTS = (
     "recovery.marker", "handler.after", "commit.frozen", "commit.appending", "log.written", "commit.appended",
     "commit.applied", "snapshot.uploading", "leader.begun", "leader.completed",
 )  # fmt: skip
-"""Where the worker that goes on is killed."""
+"""Where the restored worker is killed."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def test_restoring_any_checkpoint_leads_to_the_same_result(
 
 
 class Restores:
-    """A world in which checkpoints are taken, and copies of it that go on from one of them."""
+    """A world in which checkpoints are taken, and copies of it that restore one of them."""
 
     def __init__(self, new_world: NewEmbeddedWorld, graph: Graph) -> None:
         self._new_world, self._graph = new_world, graph
@@ -104,12 +104,12 @@ class Restores:
         world.command("savepoint", "restore", self._graph.app, str(epoch), *rescaled)
         if kill:
             point = dice.choice(POINTS)
-            life = world.live(f"{point}:kill@{dice.randint(1, 3)}")  # if it comes so far
-            assert life.wait() in (0, KILLED), world.told(life.output)
+            life = world.live(f"{point}:kill@{dice.randint(1, 3)}")  # if it reaches the point
+            assert life.wait() in (0, KILLED), world.with_seed(life.output)
             self.counted["killed"] += life.status == KILLED
         world.drain()
         picture = world.look()
-        assert picture.plan.run.id == "2", world.told("it did not go on from the checkpoint")
+        assert picture.plan.run.id == "2", world.with_seed("it did not go on from the checkpoint")
         self._graph.check(world, self._from_the_cut(picture, epoch))
         self.counted["restored"] += 1
         self.counted["rescaled"] += partitions is not None

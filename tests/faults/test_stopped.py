@@ -13,7 +13,7 @@ import pytest
 from tests.faults.conftest import NewEmbeddedWorld, NewWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
-from tests.faults.support.processes import Life
+from tests.faults.support.processes import WorkerProcess
 from tests.faults.support.world import KILLED, World
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="whether a process is stopped is read from /proc")
@@ -30,7 +30,7 @@ def test_a_suspended_worker_resumes_at_its_position(
     life.wait_until(lambda: life.stopped, what="did not stop")
     time.sleep(0.3)
     life.signal(signal.SIGCONT)
-    assert life.wait() == 0, world.told(life.output)
+    assert life.wait() == 0, world.with_seed(life.output)
     assert world.struck[f"{point}:stop"] == 1
     oracle.check_alarms(world, world.look())
 
@@ -41,13 +41,13 @@ def test_the_log_of_a_suspended_worker_stays_locked(new_embedded_world: NewEmbed
     world.append("entries", entries(seed, 300))
     life = world.live("commit.appended:stop@4")
     life.wait_until(lambda: life.stopped, what="did not stop")
-    world.fail(saying=f"held by process {life.pid}")
+    world.fail(error=f"held by process {life.pid}")
     life.signal(signal.SIGCONT)
-    assert life.wait() == 0, world.told(life.output)
+    assert life.wait() == 0, world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
 
 
-def at_work(world: World) -> Life:
+def at_work(world: World) -> WorkerProcess:
     """A worker that has begun to handle records."""
     begun = len(world.notes)
     life = world.live(until_end=False)
@@ -64,9 +64,9 @@ def test_a_graceful_shutdown_finishes_handlers_and_repeats_none(new_world: NewWo
         life = at_work(world)
         time.sleep(dice.random() * 0.05)
         life.signal(signal.SIGTERM)
-        assert life.wait() == 0, world.told(life.output)
+        assert life.wait() == 0, world.with_seed(life.output)
     world.drain()
-    assert set(Counter(world.notes).values()) == {1}, world.told("a handler was run again after an orderly stop")
+    assert set(Counter(world.notes).values()) == {1}, world.with_seed("a handler was run again after an orderly stop")
     oracle.check_ledger(world, world.look())
 
 
@@ -79,6 +79,6 @@ def test_a_kill_during_a_graceful_shutdown_loses_and_duplicates_nothing(new_worl
         life.signal(signal.SIGTERM)
         time.sleep(dice.random() * 0.06)
         life.kill()
-        assert life.status in (0, KILLED), world.told(life.output)
+        assert life.status in (0, KILLED), world.with_seed(life.output)
     world.drain()
     oracle.check_ledger(world, world.look())

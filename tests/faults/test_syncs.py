@@ -1,5 +1,5 @@
-"""What is acknowledged is on the disk. A killed process cannot show that, since the kernel keeps what it wrote: so
-count syncs, and look at what the kernel was asked to do, and when."""
+"""Acknowledged appends are on disk. A killed process cannot show that, since the kernel keeps its writes: these tests
+count syncs and check the order of system calls."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_rescheduled_timers_fire_at_the_same_stream_position_despite_crashes(new
 
 def test_a_watermark_held_back_by_a_handler_is_still_held_back_after_a_restart(new_world: NewWorld) -> None:
     """A watermark counts when all earlier records are finished. After a crash the channels know theirs at once, but the
-    unfinished record comes first; and when it is done, time goes on without another record."""
+    unfinished record is handled first; when it is finished, the watermark advances without another record."""
     world = new_world("alarms")
     start, later = START, START + 20 * LEAD
     world.append("entries", [Entry(id=1_001, key="slow", amount=0, at=start, wait=30.0)])
@@ -51,11 +51,11 @@ def test_a_watermark_held_back_by_a_handler_is_still_held_back_after_a_restart(n
         life = world.live(until_end=False)
         life.wait_until(lambda: due - held <= set(world.notes), what="did not fire the timers of the other partition")
         life.kill()
-        assert not held & set(world.notes), world.told("time has passed an unfinished record")
+        assert not held & set(world.notes), world.with_seed("time has passed an unfinished record")
     life = world.live(until_end=False, environment={"TIDEGATE_TEST_HURRY": "1"})
     life.wait_until(lambda: due <= set(world.notes), what="did not let time go on")
     life.kill()
     before = world.notes[: min(world.notes.index(firing) for firing in held)]
-    assert "handled 1001" in before, world.told("a timer fired before the record that held time back was handled")
+    assert "handled 1001" in before, world.with_seed("a timer fired before the record that held time back was handled")
     world.drain(TIDEGATE_TEST_HURRY="1")
     oracle.check_alarms(world, world.look())

@@ -18,7 +18,7 @@ from tidegate.testing import AppHarness
 
 CHECKPOINTS, PEOPLE = 60, 60
 Told = Counter[tuple[str, str]]
-"""How often a person was told about another one."""
+"""How often a person was notified of another one."""
 
 
 def test_every_checkpoint_is_a_consistent_cut(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.faults.support.feed import START, entries
 from tests.faults.support.world import World
 
 LONG = 30.0
-"""Seconds that the slow ones wait: longer than any life here."""
+"""Seconds that slow handlers wait: longer than any run here."""
 
 
 def slow(*ids: int, key: str = "slow", wait: float = LONG) -> list[Entry]:
@@ -42,18 +42,18 @@ def test_only_the_suspended_handler_is_repeated_after_a_kill(new_world: NewWorld
         until_committed(world, len(others), begun=(1001, 1003))
     picture = world.look()
     done = {posting.id for posting in picture.values("postings", Posting)}
-    oracle.same(world, "what is committed while some wait", done, {entry.id for entry in others})
+    oracle.check_equal(world, "what is committed while some wait", done, {entry.id for entry in others})
 
     world.drain(TIDEGATE_TEST_HURRY="1")
     handled = Counter(map(int, world.notes))
-    oracle.same(world, "how often the others were handled", {handled[entry.id] for entry in others}, {1})
-    oracle.same(world, "how often the slow ones were begun", (handled[1001], handled[1003]), (4, 4))
-    oracle.same(world, "how often those behind them were", (handled[1002], handled[1004]), (1, 1))
+    oracle.check_equal(world, "how often the others were handled", {handled[entry.id] for entry in others}, {1})
+    oracle.check_equal(world, "how often the slow ones were begun", (handled[1001], handled[1003]), (4, 4))
+    oracle.check_equal(world, "how often those behind them were", (handled[1002], handled[1004]), (1, 1))
     oracle.check_ledger(world, world.look())
 
 
 def test_new_records_wait_for_unfinished_records_of_their_key_after_a_crash(new_world: NewWorld, seed: int) -> None:
-    """The order of a key holds across lives: its unfinished records first, then those that came later."""
+    """The order of a key holds across workers: its unfinished records first, then later records."""
     world = new_world("ledger")
     others = list(entries(seed, 200))
     world.append("entries", [*slow(1001), *others])
@@ -73,7 +73,7 @@ def test_handlers_in_threads_are_repeated_after_each_crash(new_embedded_world: N
         until_committed(world, count, begun=(1001,))
     world.drain(TIDEGATE_TEST_HURRY="1")
     handled = Counter(map(int, world.notes))
-    oracle.same(world, "how often the slow ones were begun", (handled[1001], handled[1002]), (4, 1))
+    oracle.check_equal(world, "how often the slow ones were begun", (handled[1001], handled[1002]), (4, 1))
     oracle.check_ledger(world, world.look())
 
 
@@ -87,7 +87,7 @@ def test_a_slow_key_does_not_block_other_keys(new_world: NewWorld, seed: int) ->
     life.kill()
     done = {posting.id for posting in world.look().values("postings", Posting)}
     waiting = [entry for entry in hot if entry.id not in done]
-    assert len(waiting) > len(hot) // 3, world.told("the slow key was not slow: the test shows nothing")
+    assert len(waiting) > len(hot) // 3, world.with_seed("the slow key was not slow: the test shows nothing")
     world.drain(TIDEGATE_TEST_HURRY="1")
     oracle.check_ledger(world, world.look())
 
@@ -112,7 +112,7 @@ def test_memory_stays_bounded_when_handlers_cannot_keep_up(
     world.append("entries", big, batch=1000)
     loaded = rss_while(world, lambda: world.observed("postings") > 105, 2.5)
     growth = (loaded - idle) >> 20
-    assert growth < 60, world.told(f"memory grew by {growth} MiB, from {idle >> 20}, with {load}")
+    assert growth < 60, world.with_seed(f"memory grew by {growth} MiB, from {idle >> 20}, with {load}")
 
 
 @linux
@@ -125,8 +125,8 @@ def test_memory_stays_bounded_when_a_producer_outpaces_the_handlers(
     idle = rss_while(world, lambda: world.observed("postings") >= 100, 0.5)
     loaded = rss_while(world, lambda: len(world.acknowledged) > 100, 3, feed="tests.faults.support.feed:send_fast")
     growth, sent = (loaded - idle) >> 20, sum(map(int, world.acknowledged)) >> 20
-    assert sent > 100, world.told(f"only {sent} MiB were sent: the test shows nothing")
-    assert growth < 120, world.told(f"memory grew by {growth} MiB, from {idle >> 20}, while {sent} MiB were sent")
+    assert sent > 100, world.with_seed(f"only {sent} MiB were sent: the test shows nothing")
+    assert growth < 120, world.with_seed(f"memory grew by {growth} MiB, from {idle >> 20}, while {sent} MiB were sent")
 
 
 def rss_while(world: World, reached: Callable[[], bool], seconds: float, **options: Any) -> int:

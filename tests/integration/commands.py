@@ -107,13 +107,13 @@ class Running:
         return self._stderr.read_text()
 
     def wait(self) -> int:
-        """Its exit code; negative: the signal that ended it."""
+        """Wait for its end and return its exit code; negative: the signal that ended it."""
         self._process.join(SECONDS)
         assert self._process.exitcode is not None, f"it does not end:\n{self.output}"
         return self._process.exitcode
 
     def wait_for(self, text: str, seconds: float = SECONDS) -> str:
-        """Until it has said this."""
+        """Wait until it has printed this text."""
         deadline = time.monotonic() + seconds
         while text not in self.output + self.stdout:
             assert self.alive, f"it ended before it said {text!r}:\n{self.output}"

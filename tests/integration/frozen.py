@@ -1,6 +1,6 @@
-"""The last that the server process of `commands` imports: what is loaded by then stays, and no copy looks at it again.
+"""The last import of the server process of `commands`: freezes the loaded objects, so that no fork scans them.
 
-Otherwise each copy's garbage collector would, and so have pages of its own for all of it."""
+Otherwise the garbage collector of each fork would write to their pages, and copy them all."""
 
 from __future__ import annotations
 

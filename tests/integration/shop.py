@@ -94,7 +94,7 @@ class Shop(Project):
         self.json("tail", "shop.py", f"{self.name}-sold", "--from-beginning", "--count", str(count), **options)
 
     def finish(self, **options: Any) -> str:
-        """Handle all that is there, and return what the worker said."""
+        """Handle all records, and return the worker's output."""
         return self.run("worker", "shop.py", "--until-end", **options).stderr
 
 

@@ -1,4 +1,4 @@
-"""tell and ask: beside a running worker, and without one."""
+"""tell and ask, with and without a running worker."""
 
 from __future__ import annotations
 

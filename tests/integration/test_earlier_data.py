@@ -1,4 +1,4 @@
-"""A data directory and a savepoint of an earlier version are read, and go on."""
+"""A data directory and a savepoint of an earlier version are read and continued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounded runs on a broker: they end when all of the app's work is done, by whichever worker."""
+"""Bounded runs on a broker end when all workers together have handled all input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.support import oracle
 from tests.faults.support.apps import Entry
 from tests.faults.support.feed import entries
 from tests.faults.support.kafka import KafkaWorld
-from tests.faults.support.processes import Life
+from tests.faults.support.processes import WorkerProcess
 from tests.faults.support.world import KILLED
 from tidegate.engine.topology.plan import Plan
 from tidegate.logs.base import Log
@@ -29,7 +29,7 @@ def test_a_bounded_run_completes_the_tasks_of_a_dead_worker(new_kafka_world: New
     victim.wait_for("recovered")
     world.append("entries", entries(seed, 400, keys=60))
     world.drain()
-    assert victim.wait() == KILLED, world.told(victim.output)
+    assert victim.wait() == KILLED, world.with_seed(victim.output)
     oracle.check_alarms(world, world.look())
 
 
@@ -41,7 +41,7 @@ def test_workers_of_a_bounded_run_exit_together_when_all_input_is_handled(
     world.append("entries", entries(seed, 400, keys=60))
     lives = [world.live(name=""), world.live(name="")]
     for life in lives:
-        assert life.wait() == 0, world.told(life.output)
+        assert life.wait() == 0, world.with_seed(life.output)
     oracle.check_cycle(world, world.look())
 
 
@@ -53,15 +53,15 @@ def test_a_bounded_run_waits_for_transactions_open_at_its_start(
     world = new_kafka_world("ledger")
     world.append("entries", entries(seed, 100))
     life = asyncio.run(_run_beside(world, list(entries(seed, 50, first=1_001)), decision))
-    assert life.wait() == 0, world.told(life.output)
+    assert life.wait() == 0, world.with_seed(life.output)
     picture = world.look()
     seen = sum(len(records) for source, records in picture.topics.items() if source.topic == "entries")
     assert seen == (150 if decision == "committed" else 100)
     oracle.check_ledger(world, picture)
 
 
-async def _run_beside(world: KafkaWorld, values: list[Entry], decision: str) -> Life:
-    """Decide a transaction once a worker that found it open has nothing else to do."""
+async def _run_beside(world: KafkaWorld, values: list[Entry], decision: str) -> WorkerProcess:
+    """Resolve a transaction once a worker that found it open is otherwise idle."""
     topic = await asyncio.to_thread(world.with_log, lambda log, plan: _real_name(world, log, plan))
     address = world.broker.removeprefix("kafka://")
     producer = AIOKafkaProducer(bootstrap_servers=address, transactional_id=f"{world.prefix}sender")
@@ -75,7 +75,7 @@ async def _run_beside(world: KafkaWorld, values: list[Entry], decision: str) -> 
         await asyncio.to_thread(life.wait_for, "recovered")
         await asyncio.to_thread(world.until, lambda: world.observed("postings") >= 100, "it does nothing")
         await asyncio.sleep(1.5)
-        assert not life.over, world.told(f"it did not wait: {life.output}")
+        assert not life.over, world.with_seed(f"it did not wait: {life.output}")
         await (producer.commit_transaction() if decision == "committed" else producer.abort_transaction())
     finally:
         await producer.stop()

@@ -77,7 +77,7 @@ class World:
     def path(self, key: str = "") -> str:
         return f"/v1/services/recorder/states/numbers/keys{'/' if key else ''}{key}"
 
-    # -- what is asked -----------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------
     async def send(self, client: httpx.AsyncClient, key: str, number: int) -> str:
         """Until a worker acknowledges it."""
         self.tried[key] = number
@@ -195,6 +195,6 @@ async def _kill(world: World, kills: int) -> None:
 
 async def _until_read(world: World, client: httpx.AsyncClient, worker: int, key: str, token: str) -> list[int]:
     async with asyncio.timeout(SECONDS):
-        while (numbers := await world.read(client, worker, key, token)) is None:  # noqa: ASYNC110  nobody tells
+        while (numbers := await world.read(client, worker, key, token)) is None:  # noqa: ASYNC110  no event to wait for
             await asyncio.sleep(0.2)
         return numbers

@@ -19,7 +19,7 @@ from tests.faults.support.world import KILLED
 from tidegate_app.kafka import Broker
 
 ELSEWHERE = {"recovery.replaying", "task.reopening"}
-"""Points that a plain life does not come to: `test_recovery` and `test_refusals` bring it there."""
+"""Points that an ordinary run does not reach: `test_recovery` and `test_refusals` cover them."""
 QUICK = {"handler.after", "transaction.sent", "transaction.ending", "transaction.ended", "commit.applied"}
 """The others are for `make faults`."""
 

@@ -24,15 +24,15 @@ FEW = ("Heartbeat", "JoinGroup", "SyncGroup")
 def test_a_commit_with_a_lost_response_is_resolved_from_the_log(
     new_kafka_world: NewKafkaWorld, kafka: SharedKafka, seed: int
 ) -> None:
-    """The producer is thrown away: the task is opened again, which ends what is pending, and goes on from the log."""
+    """The producer is discarded: the task is reopened, which ends its pending transaction, and resumes from the log."""
     with Proxy(kafka.url) as proxy:
         world = new_kafka_world("ledger", TIDEGATE_TEST_TOIL="0.0005")
         world.append("entries", entries(seed, COUNT, waiting=0.1))
         proxy.lose(END_TXN, lambda answered: answered in (4, 9, 10, 17))
         life = world.live(environment={"TIDEGATE_BROKER": proxy.url})
-        assert life.wait() == 0, world.told(life.output)
-    assert proxy.lost[END_TXN] == 4, world.told("no answer was lost")
-    assert life.output.count("Reopening the task from its last commit") >= 1, world.told(life.output)
+        assert life.wait() == 0, world.with_seed(life.output)
+    assert proxy.lost[END_TXN] == 4, world.with_seed("no answer was lost")
+    assert life.output.count("Reopening the task from its last commit") >= 1, world.with_seed(life.output)
     oracle.check_ledger(world, world.look())
 
 
@@ -53,7 +53,7 @@ def test_a_kill_before_the_response_to_a_commit_duplicates_nothing(
 
         proxy.lose(END_TXN, kill)
         life = world.live(environment={"TIDEGATE_BROKER": proxy.url})
-        assert life.wait() == KILLED, world.told(life.output)
+        assert life.wait() == KILLED, world.with_seed(life.output)
     assert proxy.lost[END_TXN] == 1
     world.drain()
     oracle.check_ledger(world, world.look())
@@ -68,8 +68,8 @@ def test_a_commit_that_never_reaches_the_broker_is_not_counted(
         world.append("entries", entries(seed, COUNT, waiting=0.1))
         proxy.drop(END_TXN, lambda asked: asked in (4, 9, 10, 17))
         life = world.live(environment={"TIDEGATE_BROKER": proxy.url})
-        assert life.wait() == 0, world.told(life.output)
-    assert proxy.dropped[END_TXN] == 4, world.told("no request was lost")
+        assert life.wait() == 0, world.with_seed(life.output)
+    assert proxy.dropped[END_TXN] == 4, world.with_seed("no request was lost")
     oracle.check_ledger(world, world.look())
 
 
@@ -85,8 +85,8 @@ def test_the_worker_survives_a_lost_response_to_any_request(
         lost = {1 if kind in ("JoinGroup", "SyncGroup") else dice.randint(1, 3), dice.randint(4, 12)}
         proxy.lose(KINDS[kind], lambda answered: answered in lost)
         life = world.live(environment={"TIDEGATE_BROKER": proxy.url})
-        assert life.wait() == 0, world.told(life.output)
-    assert proxy.lost[KINDS[kind]] >= 1, world.told(f"no answer was lost: {proxy.answered}")
+        assert life.wait() == 0, world.with_seed(life.output)
+    assert proxy.lost[KINDS[kind]] >= 1, world.with_seed(f"no answer was lost: {proxy.answered}")
     world.drain()
     oracle.check_alarms(world, world.look())
 
@@ -104,13 +104,13 @@ def test_a_partitioned_worker_is_fenced_when_the_network_recovers(
         other = world.join()
         other.wait_for("assigned: ledger.0, ledger.1", seconds=SESSION + 30)
         world.until(lambda: world.observed("postings") == 2 * COUNT, "the other one does not do the work")
-        proxy.mend()
+        proxy.reconnect()
         cut_off.wait_for("must discard its uncommitted work")
         cut_off.wait_for("revoked: ")
         other.wait_for("revoked: ")  # the other one has rejoined, and has its share again
         for life in (cut_off, other):
             life.signal(signal.SIGTERM)
-            assert life.wait() == 0, world.told(life.output)
+            assert life.wait() == 0, world.with_seed(life.output)
     world.drain()
     oracle.check_ledger(world, world.look())
 
@@ -133,11 +133,11 @@ def test_an_evicted_worker_does_not_fence_its_successor(
         lost.wait_for("must discard its uncommitted work")
         lost.wait_for("waiting for the group to confirm or change the assignment")
         world.until(lambda: world.observed("postings") == 2 * COUNT, "the successor does not do the work")
-        assert "must discard its uncommitted work" not in successor.output, world.told(successor.output)
+        assert "must discard its uncommitted work" not in successor.output, world.with_seed(successor.output)
         proxy.hold()
         successor.wait_for("revoked: ")  # the other one has rejoined, and has its share again
         for life in (lost, successor):
             life.signal(signal.SIGTERM)
-            assert life.wait() == 0, world.told(life.output)
+            assert life.wait() == 0, world.with_seed(life.output)
     world.drain()
     oracle.check_ledger(world, world.look())

@@ -1,4 +1,4 @@
-"""A broker that is killed, restarted or hangs under load: everything stalls, and then goes on by itself."""
+"""A broker that is killed, restarted or hangs under load: workers stall and then recover without intervention."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_worker_waits_for_an_unavailable_broker(
             else:
                 broker.restart(kill=how == "killed")
         goes_on(world, lambda: len(world.notes), 300)
-        assert not any(life.over for life in lives), world.told("a worker has given up")
+        assert not any(life.over for life in lives), world.with_seed("a worker has given up")
     end(world, *lives)
     world.drain()
     oracle.check_alarms(world, world.look())

@@ -14,7 +14,7 @@ from tests.faults.support.points import ON_KAFKA
 
 EARLY = {"input.read", "task.opening", "recovery.started", "recovery.replaying", "recovery.marker", "store.flush"}
 ELSEWHERE = {"timer.fired", "task.reopening", "task.closing", "group.rebalancing", "group.assigned"}
-"""Points that a plain life does not come to, or only when it is over, and those where aiokafka swallows errors."""
+"""Points that an ordinary run does not reach, or only at its end, and points where aiokafka swallows errors."""
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ def test_after_an_error_at_any_point_a_restarted_worker_is_exact(
     world.append("entries", entries(seed, 400, waiting=0.1))
     world.suffer("commit.applied:kill@6", environment={"TIDEGATE_FLUSH_SECONDS": "1000"})
 
-    world.fail(f"{point}:raise@{dice.randint(1, 2 if point in EARLY else 5)}", saying=point, until_end=False)
-    assert world.struck[f"{point}:raise"] == 1, world.told("the fault did not strike once")
+    world.fail(f"{point}:raise@{dice.randint(1, 2 if point in EARLY else 5)}", error=point, until_end=False)
+    assert world.struck[f"{point}:raise"] == 1, world.with_seed("the fault did not strike once")
     world.drain()
     oracle.check_ledger(world, world.look())

@@ -15,7 +15,7 @@ from tests.faults.support import oracle
 from tests.faults.support.apps import Entry
 from tests.faults.support.feed import entries
 from tests.faults.support.kafka import SESSION, KafkaWorld
-from tests.faults.support.processes import Life
+from tests.faults.support.processes import WorkerProcess
 from tests.faults.support.sending import Sending
 from tests.faults.support.world import KILLED, Picture, World
 
@@ -31,11 +31,11 @@ def load(seed: int, *, waiting: float = 0.0, in_order: bool = False) -> Iterator
         yield list(itertools.islice(endless, dice.randint(1, 30)))
 
 
-def has_tasks(life: Life) -> bool:
+def has_tasks(life: WorkerProcess) -> bool:
     return "assigned:" in life.output and "recovered" in life.output
 
 
-def share(world: KafkaWorld, lives: Sequence[Life]) -> None:
+def share(world: KafkaWorld, lives: Sequence[WorkerProcess]) -> None:
     world.until(lambda: all(map(has_tasks, lives)), "they do not share the tasks")
 
 
@@ -44,12 +44,12 @@ def goes_on(world: KafkaWorld, count: Callable[[], int], more: int) -> None:
     world.until(lambda: count() > before + more, "it does not go on")
 
 
-def end(world: KafkaWorld, *lives: Life) -> None:
+def end(world: KafkaWorld, *lives: WorkerProcess) -> None:
     """In order."""
     for life in lives:
         life.signal(signal.SIGTERM)
     for life in lives:
-        assert life.wait() == 0, world.told(life.output)
+        assert life.wait() == 0, world.with_seed(life.output)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_scaling_from_one_to_three_to_two_workers_under_load_is_exact(
         goes_on(world, lambda: sending.acknowledged, 300)
         end(world, first)
         goes_on(world, lambda: sending.acknowledged, 300)
-    assert "revoked: " in first.output, world.told(first.output)
+    assert "revoked: " in first.output, world.with_seed(first.output)
     end(world, *others)
     world.drain()
     check(world, world.look())
@@ -92,7 +92,7 @@ POINTS = {
     "transaction.ending": 30,
     "commit.appended": 30,
 }
-"""Where a worker is killed while another one joins; those that a first opening passes are counted from after it."""
+"""Where a worker is killed while another joins; points of the first opening are counted from after it."""
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_kill_during_a_rebalance_loses_and_duplicates_nothing(
         world.until(lambda: victim.over, f"{point} was not reached")
         share(world, [third])
         goes_on(world, lambda: len(world.notes), 100)
-    assert victim.status == KILLED, world.told(victim.output)
+    assert victim.status == KILLED, world.with_seed(victim.output)
     assert world.struck[f"{point}:kill"] == 1
     end(world, third)
     world.drain()
@@ -167,10 +167,10 @@ def test_no_member_is_evicted_for_restoring_longer_than_the_session_timeout(
     life = world.live(SLOWLY, until_end=False)
     life.wait_for("recovered", seconds=60)
     took = time.monotonic() - began
-    assert took > 2 * SESSION, world.told(f"it took only {took:.1f} s to restore: the test shows nothing")
+    assert took > 2 * SESSION, world.with_seed(f"it took only {took:.1f} s to restore: the test shows nothing")
     assert world.struck["recovery.replaying:delay"] > 5
-    assert "assignment 2" not in life.output, world.told("it was evicted, or asked to rejoin")
-    assert "not recognized" not in life.output, world.told("it was evicted")
+    assert "assignment 2" not in life.output, world.with_seed("it was evicted, or asked to rejoin")
+    assert "not recognized" not in life.output, world.with_seed("it was evicted")
     end(world, life)
     world.append("entries", entries(seed + 1, 100, first=10_001))
     world.drain()
@@ -188,7 +188,7 @@ def test_a_restore_interrupted_by_a_rebalance_completes_on_another_worker(
     second = world.join(SLOWLY)
     second.wait_for("assigned:")
     first.wait_for("revoked: ")
-    assert "recovered" not in first.output, world.told("it was restored already: the test shows nothing")
+    assert "recovered" not in first.output, world.with_seed("it was restored already: the test shows nothing")
     before = world.struck["recovery.replaying:delay"]
     world.until(lambda: world.struck["recovery.replaying:delay"] > before + 1, "they do not restore together")
     if then == "a kill":

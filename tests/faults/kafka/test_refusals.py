@@ -1,4 +1,4 @@
-"""A batch that the broker refuses inside a transaction: it does not commit without it, and takes nothing else along.
+"""A batch that the broker refuses inside a transaction aborts the transaction, and affects no other record.
 
 The record at fault goes the way of the service's error policy. What is wrong is known to the broker alone: an output
 that is stamped further ahead than its topic allows, or larger than its topic takes.
@@ -52,14 +52,14 @@ def strict(
 
 
 def check(world: KafkaWorld, picture: Picture, app: str, kind: str) -> None:
-    oracle.check_ledger(world, picture, given_up=BAD)
+    oracle.check_ledger(world, picture, dead_lettered=BAD)
     if not APPS[app]:
         return
     letters = [letter for part in picture.partitions(APPS[app]) for letter in part]
-    given_up = sorted(msgspec.json.decode(letter.value or b"", type=Entry).id for letter in letters)
-    oracle.same(world, "the dead letters", given_up, sorted(BAD))
+    dead_lettered = sorted(msgspec.json.decode(letter.value or b"", type=Entry).id for letter in letters)
+    oracle.check_equal(world, "the dead letters", dead_lettered, sorted(BAD))
     errors = {dict(letter.headers)["error-type"] for letter in letters}
-    oracle.same(world, "what was wrong with them", errors, {ERRORS[kind]})
+    oracle.check_equal(world, "what was wrong with them", errors, {ERRORS[kind]})
 
 
 @pytest.mark.parametrize("waiting", [0.0, pytest.param(0.3, marks=pytest.mark.slow)], ids=["direct", "waiting"])
@@ -70,7 +70,7 @@ def test_a_batch_refused_by_the_broker_affects_no_other_record(
 ) -> None:
     world = strict(new_kafka_world, app, seed, kind, waiting=waiting)
     life = world.drain()
-    assert life.output.count("Reopening the task") >= 1, world.told("nothing was refused: the test shows nothing")
+    assert life.output.count("Reopening the task") >= 1, world.with_seed("nothing was refused: the test shows nothing")
     check(world, world.look(), app, kind)
 
 
@@ -79,7 +79,7 @@ def test_a_bounded_run_does_not_end_while_its_last_commit_is_refused(new_kafka_w
     rarely: dict[str, Any] = {"TIDEGATE_COMMIT_INTERVAL": "1", "TIDEGATE_COMMIT_CHANGES": "100000"}
     world = strict(new_kafka_world, "dead_letters", seed, KINDS[1], partitions=1, **rarely)
     life = world.drain()
-    assert "Reopening the task" in life.output, world.told("nothing was refused: the test shows nothing")
+    assert "Reopening the task" in life.output, world.with_seed("nothing was refused: the test shows nothing")
     check(world, world.look(), "dead_letters", KINDS[1])
 
 
@@ -87,13 +87,13 @@ def test_a_bounded_run_does_not_end_while_its_last_commit_is_refused(new_kafka_w
 def test_a_record_refused_by_the_broker_stops_the_worker_under_the_stop_policy(
     new_kafka_world: NewKafkaWorld, seed: int, kind: str
 ) -> None:
-    """Every start says the same; what came before is committed once; and when the topic takes it, all goes on."""
+    """Every start fails alike; earlier records are committed once; the app continues when the topic accepts it."""
     world = strict(new_kafka_world, "stopping", seed, kind)
     for _ in range(2):
-        life = world.fail(saying=ERRORS[kind].decode())
-        assert "ServiceFailedError" in life.output, world.told(life.output)
+        life = world.fail(error=ERRORS[kind].decode())
+        assert "ServiceFailedError" in life.output, world.with_seed(life.output)
     done = {msgspec.json.decode(r.value or b"", type=Posting).id for part in world.topics("postings") for r in part}
-    assert not done & BAD, world.told("something was committed that the broker refuses")
+    assert not done & BAD, world.with_seed("something was committed that the broker refuses")
     ahead = str((1 << 63) - 1)
     world.configure("postings", max_message_bytes=str(10 * SIZE), message_timestamp_after_max_ms=ahead)
     world.drain()
@@ -113,8 +113,10 @@ def test_a_kill_during_the_search_dead_letters_only_the_refused_record(
     world = strict(new_kafka_world, "dead_letters", seed, kind)
     for _ in range(4):
         visit = dice.randint(1, 2) if point.startswith(("task.", "recovery.")) else dice.randint(3, 40)
-        life = world.live(f"{point}:kill@{visit + 2 * (point in OPENING)}")  # they open once, then for a refusal
-        assert life.wait() in (0, KILLED), world.told(life.output)
-    assert world.struck, world.told("nothing was killed")
+        life = world.live(
+            f"{point}:kill@{visit + 2 * (point in OPENING)}"
+        )  # one opening at the start, one after the refusal
+        assert life.wait() in (0, KILLED), world.with_seed(life.output)
+    assert world.struck, world.with_seed("nothing was killed")
     world.drain()
     check(world, world.look(), "dead_letters", kind)

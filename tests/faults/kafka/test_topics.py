@@ -38,7 +38,7 @@ def test_a_changelog_compacted_by_the_broker_restores_all_state(new_kafka_world:
     world.lose_stores()
     world.append("entries", entries(seed, 100, first=6_001))
     life = world.drain()
-    assert "replayed 0 records" not in life.output, world.told("nothing was restored: the test shows nothing")
+    assert "replayed 0 records" not in life.output, world.with_seed("nothing was restored: the test shows nothing")
     oracle.check_ledger(world, world.look())
 
 
@@ -47,14 +47,16 @@ def test_a_changelog_compacted_by_the_broker_restores_all_state(new_kafka_world:
 def test_adding_partitions_under_a_running_app_stops_it_with_an_explanation(
     new_kafka_world: NewKafkaWorld, seed: int, topic: str
 ) -> None:
-    """Keys would lie elsewhere than their state does. Nothing that was handled is lost, and no start goes on either."""
+    """Keys would move away from their state. No handled record is lost, and every start is refused."""
     world = new_kafka_world("ledger")
     world.append("entries", entries(seed, 300))
     life = world.join()
     world.until(lambda: world.observed("postings") == 300, "nothing is handled")
     world.add_partitions(topic, PARTITIONS + 1)
-    assert life.wait(90) == 1, world.told(life.output)
-    assert f"has {PARTITIONS + 1} partitions, but the app expects {PARTITIONS}" in life.output, world.told(life.output)
+    assert life.wait(90) == 1, world.with_seed(life.output)
+    assert f"has {PARTITIONS + 1} partitions, but the app expects {PARTITIONS}" in life.output, world.with_seed(
+        life.output
+    )
     for _ in range(2):
-        world.fail(saying="Keys would move between tasks without their state")
+        world.fail(error="Keys would move between tasks without their state")
     assert world.observed("postings") == 300

@@ -11,7 +11,7 @@ from tests.faults.conftest import NewKafkaWorld
 from tests.faults.support import oracle
 from tests.faults.support.feed import entries
 from tests.faults.support.kafka import KafkaWorld
-from tests.faults.support.processes import Life
+from tests.faults.support.processes import WorkerProcess
 
 COUNT = 400
 VISITS = {
@@ -36,18 +36,18 @@ QUICK = {"handler.after", "transaction.sent"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="whether a process is stopped is read from /proc")
 
 
-def asleep(world: KafkaWorld, point: str, **options: str) -> Life:
+def asleep(world: KafkaWorld, point: str, **options: str) -> WorkerProcess:
     life = world.live(f"{point}:stop@{VISITS[point]}", until_end=False, name=options.get("name", ""))
     life.wait_until(lambda: life.stopped, what=f"did not stop at {point}")
     assert world.struck[f"{point}:stop"] == 1
     return life
 
 
-def end_all(world: KafkaWorld, *lives: Life) -> None:
+def end_all(world: KafkaWorld, *lives: WorkerProcess) -> None:
     for life in lives:
         life.signal(signal.SIGTERM)
     for life in lives:
-        assert life.wait() == 0, world.told(life.output)
+        assert life.wait() == 0, world.with_seed(life.output)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_zombie_is_fenced_and_discards_its_work_after_its_task_moved(
     world.drain()
     oracle.check_alarms(world, world.look())
     if point in ("handler.after", "commit.frozen", "commit.appending", "transaction.sent"):
-        assert "must discard its uncommitted work" in zombie.output, world.told(zombie.output)
+        assert "must discard its uncommitted work" in zombie.output, world.with_seed(zombie.output)
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_a_zombie_stops_with_an_error_when_its_instance_name_is_taken(
     successor = world.live(until_end=False, name="same")
     world.until(lambda: world.observed("postings") == COUNT, "the successor does not do the work")
     zombie.signal(signal.SIGCONT)
-    assert zombie.wait() == 1, world.told(zombie.output)
-    assert "with the same kafka_instance 'same'" in zombie.output, world.told(zombie.output)
+    assert zombie.wait() == 1, world.with_seed(zombie.output)
+    assert "with the same kafka_instance 'same'" in zombie.output, world.with_seed(zombie.output)
     end_all(world, successor)
     world.drain()
     oracle.check_ledger(world, world.look())
@@ -105,7 +105,7 @@ def test_a_pause_shorter_than_the_session_timeout_has_no_effect(new_kafka_world:
     handled = {f"handled {number}" for number in range(1, COUNT + 1)}
     life.wait_until(lambda: handled <= {*world.notes}, what="did not go on")
     end_all(world, life)
-    assert life.output.count("assigned:") == 1, world.told(life.output)
-    assert "Reopening the task" not in life.output, world.told(life.output)
+    assert life.output.count("assigned:") == 1, world.with_seed(life.output)
+    assert "Reopening the task" not in life.output, world.with_seed(life.output)
     world.drain()
     oracle.check_alarms(world, world.look())

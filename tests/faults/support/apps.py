@@ -1,4 +1,4 @@
-"""Small apps whose results can be computed by hand. `oracle` says what is right for each.
+"""Small apps whose results can be computed by hand. `oracle` computes the expected results of each.
 
 ledger     every kind of state; records may wait, and may fail
 eager      the same, with outputs that leave at once
@@ -106,7 +106,7 @@ RETRIES = 3
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is sent to all of them."""
+    """The input of all apps."""
 
     id: int
     key: str
@@ -115,7 +115,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     wait: float = 0.0
     """How long its handler waits, in seconds."""
     fails: int = 0
-    """How many times its handler fails in one life of a process before it does not."""
+    """How many times its handler fails in one process before it succeeds."""
     owner: str = ""
     """Another key, for re-keyed services."""
     size: int = 0
@@ -166,12 +166,12 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 def note(text: str) -> None:
-    """Tell the test what a handler does, which no transaction takes back."""
+    """Note for the test what a handler does; no transaction rolls the note back."""
     _write("TIDEGATE_TEST_NOTES", text)
 
 
 def acknowledge(text: str) -> None:
-    """Tell the test what was sent and is durable."""
+    """Note for the test which sends are durable."""
     _write("TIDEGATE_TEST_ACKNOWLEDGED", text)
 
 
@@ -184,7 +184,7 @@ def _write(variable: str, text: str) -> None:
 
 
 def toil() -> None:
-    """Take some time, as handlers do that compute: so that there is more than a commit or two in a short life."""
+    """Take some time, like handlers that compute, so that a short run has more than a commit or two."""
     time.sleep(float(os.environ.get("TIDEGATE_TEST_TOIL", "0")))
 
 

@@ -1,4 +1,4 @@
-"""An app of actors whose every effect can be counted: accounts that are asked, and an auditor that they tell.
+"""An app of actors whose every effect can be counted: accounts that receive asks, and an auditor that gets their tells.
 
 Each deposit is once in its account, once among the postings, and once at the auditor, whatever was killed and however
 often it was asked for.

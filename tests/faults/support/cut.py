@@ -69,7 +69,7 @@ def make_app(chance: random.Random) -> App:
 
 
 class SlowLog(MemoryLog):
-    """Its transactions take a few turns of the loop, in which handling goes on."""
+    """Its transactions take a few turns of the loop, during which handling continues."""
 
     def __init__(self, chance: random.Random, **options: Any) -> None:
         super().__init__(**options)
@@ -116,7 +116,7 @@ class World:
         self.counted: Counter[str] = Counter()
         self._closing: list[asyncio.Future[Any]] = []
 
-    # -- one life of the worker --------------------------------------------------------------------------------------
+    # -- one run of the worker ---------------------------------------------------------------------------------------
     async def start(self) -> None:
         definition = self.definition
         plan = Plan(definition.id, definition.services, definition.topics, self.settings, await self.log.topics())
@@ -210,7 +210,7 @@ class World:
             await asyncio.sleep(0)
         await self.engine.settle()
 
-    def hear_of(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def on_loop_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """No test awaits a failed future: the failure would go unnoticed."""
         self.counted.update(["errors", f"{context['message']}: {context.get('exception')!r}"])
 
@@ -223,7 +223,7 @@ class World:
     def live(self) -> Counter[tuple[str, str]]:
         return sum((counts_of(task.plan.definition.name, task.store) for task in self.engine.tasks.values()), Counter())
 
-    def gone_on_from(self, manifest: Manifest, reader: CheckpointReader, directory: Path) -> Counter[tuple[str, str]]:
+    def restored_from(self, manifest: Manifest, reader: CheckpointReader, directory: Path) -> Counter[tuple[str, str]]:
         """What would be counted in the end by an app that starts from this checkpoint."""
         counts: Counter[tuple[str, str]] = Counter()
         todo: deque[tuple[str, str, int]] = deque()
@@ -289,7 +289,7 @@ async def play(seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch, *, r
     monkeypatch.setattr("tidegate.checkpoints.coordination.log_trim._trimmed", lambda topic: topic.name in ("t", "u"))
     monkeypatch.setattr("tidegate.checkpoints.coordination.coordinator._TRIM_SECONDS", 0.0)
     monkeypatch.setattr(asyncio, "to_thread", soon(world.chance))
-    asyncio.get_running_loop().set_exception_handler(world.hear_of)
+    asyncio.get_running_loop().set_exception_handler(world.on_loop_error)
     await world.start()
     await world.send()
     for _ in range(450):
@@ -300,7 +300,7 @@ async def play(seed: int, directory: Path, monkeypatch: pytest.MonkeyPatch, *, r
     world.counted["live"] += difference(world.live(), want)
     for manifest, reader in await world.manifests():
         world.counted["checkpoints"] += 1
-        world.counted["restored"] += difference(world.gone_on_from(manifest, reader, directory), want)
+        world.counted["restored"] += difference(world.restored_from(manifest, reader, directory), want)
     await world.engine.close_tasks(commit=False)
     await world.checkpoints.coordinator.resign()
     return world

@@ -1,4 +1,4 @@
-"""Worlds on an embedded log, which lives in the data directory and has one owner at a time."""
+"""Worlds on an embedded log, which is in the data directory and has one owner at a time."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def entries(
 
 
 async def send_likes(app: App) -> None:
-    """Beside the Tinder services: a stream of likes that goes on where the log ends, until the process is killed.
+    """A stream of likes for the Tinder services, which continues from the end of the log until the process is killed.
 
     What was sent and not acknowledged may be in the log, or not."""
     await _send_likes(app, 40, (0, 0, 0.002, 0.01))
@@ -85,7 +85,7 @@ async def send_entries(app: App) -> None:
 
 
 async def send_large(app: App) -> None:
-    """Beside the ledger: large entries, until the log takes no more."""
+    """Large entries for the ledger, until the log is full."""
     topic = ledger.topics["entries"]
     number = 1_000 * os.getpid()
     while True:

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from tests.faults.support.points import ON_KAFKA
-from tests.faults.support.processes import Life, Zygote
+from tests.faults.support.processes import WorkerProcess, Zygote
 from tests.faults.support.world import World
 from tidegate.engine.topology.plan import Plan
 from tidegate.logs.base import Log, LogRecord, TopicPartition
@@ -70,7 +70,7 @@ class KafkaWorld(World):
     def owners(self) -> list[Path]:
         return sorted(self.data.glob("worker-*/stores"))
 
-    # -- lives -------------------------------------------------------------------------------------------------------
+    # -- workers -----------------------------------------------------------------------------------------------------
     def live(
         self,
         faults: str = "",
@@ -79,12 +79,12 @@ class KafkaWorld(World):
         feed: str = "",
         environment: Mapping[str, str] | None = None,
         name: str = "alone",
-    ) -> Life:
+    ) -> WorkerProcess:
         """Start a worker. `name`: its kafka_instance, which is kept over restarts; empty: none."""
         variables = {"TIDEGATE_KAFKA_INSTANCE": name, **(environment or {})}
         return super().live(faults, until_end=until_end, feed=feed, environment=variables)
 
-    def join(self, faults: str = "", **environment: str) -> Life:
+    def join(self, faults: str = "", **environment: str) -> WorkerProcess:
         """Start one of several workers, which runs until it is stopped."""
         return self.live(faults, until_end=False, environment=environment, name="")
 
@@ -93,10 +93,10 @@ class KafkaWorld(World):
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                raise AssertionError(self.told(f"{what}: not within {seconds:g} s\n{self._last_words()}"))
+                raise AssertionError(self.with_seed(f"{what}: not within {seconds:g} s\n{self._last_output()}"))
             time.sleep(0.02)
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         alive = [life for life in self.lives if not life.over] or self.lives[-1:]
         return "\n".join(f"-- process {life.pid}:\n{life.output[-1500:]}" for life in alive)
 

@@ -1,4 +1,4 @@
-"""What is done with kill -9 on every log: once, at a named point, and one kill after the other."""
+"""Tests with kill -9 on every log: one kill at a named point, and successive kills."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ("COUNT", "OFTEN", "TOIL", "VARIANTS", "VISITS", "kill_once", "kill_re
 COUNT = 300
 TOIL = "0.0003"
 OFTEN = 15
-"""A life of COUNT entries passes most points about so often."""
+"""A run of COUNT entries passes most points about this often."""
 VISITS = {
     "input.read": 2,
     "task.opening": 2,
@@ -53,18 +53,18 @@ def kill_once(new_world: Callable[..., World], seed: int, variant: str, point: s
         life = world.live(f"{point}:kill@{visit}", until_end=point != "store.flush")
         if life.wait() == KILLED:
             break
-        assert visit > 1, world.told(f"{point} did not kill the worker: {life.output}")
-        visit //= 2  # how often a life commits depends on the machine; this one was over before
-    assert world.struck.total() == 1, world.told("something else killed the worker")
-    again = world.live(f"{dice.choice(world.points)}:kill@{dice.randint(1, 20)}")  # if it comes so far
-    assert again.wait() in (0, KILLED), world.told(again.output)
+        assert visit > 1, world.with_seed(f"{point} did not kill the worker: {life.output}")
+        visit //= 2  # how often a worker commits depends on the machine; this one ended before the point
+    assert world.struck.total() == 1, world.with_seed("something else killed the worker")
+    again = world.live(f"{dice.choice(world.points)}:kill@{dice.randint(1, 20)}")  # if it reaches the point
+    assert again.wait() in (0, KILLED), world.with_seed(again.output)
     world.drain()
 
     check(world, world.look())
 
 
 def kill_repeatedly(new_world: Callable[..., World], seed: int, variant: str) -> None:
-    """Each life ends soon after the one before: what a life only notes when it opens must survive its early end."""
+    """Each worker ends soon after the previous one: what a worker writes only on opening must survive its early end."""
     dice = random.Random(seed)
     app, waiting, check = VARIANTS[variant]
     world = new_world(app, TIDEGATE_TEST_TOIL=TOIL)
@@ -75,8 +75,8 @@ def kill_repeatedly(new_world: Callable[..., World], seed: int, variant: str) ->
     for _ in range(12):
         point = dice.choice(early)
         life = world.live(f"{point}:kill@{dice.randint(1, VISITS.get(point, 6))}")
-        assert life.wait() in (0, KILLED), world.told(life.output)
-    assert world.struck.total() >= 6, world.told("too few kills")
+        assert life.wait() in (0, KILLED), world.with_seed(life.output)
+    assert world.struck.total() >= 6, world.with_seed("too few kills")
     world.drain()
 
     check(world, world.look())

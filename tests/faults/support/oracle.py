@@ -1,4 +1,4 @@
-"""What is right: plain folds over what is in the input topics, and the checks that everything else agrees with them.
+"""The expected results: plain folds over the input topics, and checks that everything else agrees with them.
 
 The truth is the log of the inputs, not what a test meant to send: a sender that is killed does not know whether its
 last record is there.
@@ -40,6 +40,7 @@ __all__ = (
     "check_cycle",
     "check_eager",
     "check_engine",
+    "check_equal",
     "check_fading",
     "check_hoard",
     "check_ledger",
@@ -48,15 +49,14 @@ __all__ = (
     "check_tallies",
     "check_tinder",
     "keyed_state",
-    "same",
     "tinder_differences",
 )
 
 
-def same(world: World, what: str, actual: Any, expected: Any) -> None:
+def check_equal(world: World, what: str, actual: Any, expected: Any) -> None:
     """Fail with the first difference, and the seed."""
     if actual != expected:
-        raise AssertionError(world.told(f"{what} is wrong: {_difference(actual, expected)}"))
+        raise AssertionError(world.with_seed(f"{what} is wrong: {_difference(actual, expected)}"))
 
 
 def _difference(actual: Any, expected: Any) -> str:
@@ -78,18 +78,18 @@ def _difference(actual: Any, expected: Any) -> str:
 def check_engine(world: World, picture: Picture) -> None:
     """After a drain: a changelog, folded, is the local store; all input is read to its end, nothing is unfinished, no
     transaction is left open. Stores of former owners lag behind, and are what the changelog was at their position."""
-    same(world, "where transactions are left open", list(picture.undecided), [])
+    check_equal(world, "where transactions are left open", list(picture.undecided), [])
     for task in picture.plan.tasks:
         changelog = picture.topics[task.changelog]
         folded = fold_changelog(changelog)
         store = picture.stores[task.id]
-        same(world, f"the store of {task.id} against its changelog", _without_queue(store), folded)
+        check_equal(world, f"the store of {task.id} against its changelog", _without_queue(store), folded)
         _check_queue(world, task.id, store)
         _check_marker(world, picture, task.id, decode_marker(folded[MARKER]), [source for _, source in task.sources])
         for copy in picture.left[task.id]:
             at = copy.position.offset if copy.position else 0
             was = fold_changelog([record for record in changelog if record.offset < at])
-            same(world, f"what a former owner of {task.id} left, at {at}", _without_queue(copy.content), was)
+            check_equal(world, f"what a former owner of {task.id} left, at {at}", _without_queue(copy.content), was)
 
 
 def _without_queue(store: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
@@ -114,7 +114,9 @@ def _check_queue(world: World, task: str, store: Mapping[bytes, bytes]) -> None:
         if key[:1] == TIMER:
             domain, at = unpack_due(value)
             _, owner, name = parse_timer(key)
-            assert (domain, at, owner, name) in queued, world.told(f"timer {name} of {owner!r} in {task} is not queued")
+            assert (domain, at, owner, name) in queued, world.with_seed(
+                f"timer {name} of {owner!r} in {task} is not queued"
+            )
 
 
 def _check_marker(
@@ -124,10 +126,10 @@ def _check_marker(
     for source in sources:
         at, end = positions.pop(f"{picture.real[source.topic]}:{source.partition}"), picture.ends[source]
         last = max((record.offset for record in picture.topics[source]), default=-1)
-        assert last < at <= end, world.told(f"{task} is at {at} in {source}, whose last record is {last} of {end}")
-    same(world, f"other positions of {task}", positions, {})
+        assert last < at <= end, world.with_seed(f"{task} is at {at} in {source}, whose last record is {last} of {end}")
+    check_equal(world, f"other positions of {task}", positions, {})
     unfinished = {name: mark.unfinished for name, mark in marker.inputs.items() if mark.unfinished}
-    same(world, f"what is unfinished in {task}", unfinished, {})
+    check_equal(world, f"what is unfinished in {task}", unfinished, {})
 
 
 def keyed_state(picture: Picture, service: str) -> dict[str, dict[str, dict[bytes, Any]]]:
@@ -170,18 +172,18 @@ def timers_left(picture: Picture) -> list[bytes]:
 # -- the ledger -----------------------------------------------------------------------------------------------------
 
 
-def check_ledger(world: World, picture: Picture, *, given_up: frozenset[int] = frozenset()) -> None:
-    """`given_up`: entries that the error policy lets go."""
+def check_ledger(world: World, picture: Picture, *, dead_lettered: frozenset[int] = frozenset()) -> None:
+    """`dead_lettered`: entries that the error policy does not handle."""
     check_engine(world, picture)
     postings: dict[str, list[Posting]] = {}
     state: dict[str, dict[str, dict[bytes, Any]]] = {}
     for key, entries in entries_of(picture).items():
-        done = [entry for entry in entries if entry.id not in given_up]
+        done = [entry for entry in entries if entry.id not in dead_lettered]
         if done:
             postings[key] = _post(done)
             _keep(state, key, done)
-    same(world, "what the ledger emitted", picture.by_key("postings", Posting), postings)
-    same(world, "the ledger's state", keyed_state(picture, "ledger"), state)
+    check_equal(world, "what the ledger emitted", picture.by_key("postings", Posting), postings)
+    check_equal(world, "the ledger's state", keyed_state(picture, "ledger"), state)
 
 
 def _post(entries: Sequence[Entry]) -> list[Posting]:
@@ -218,8 +220,10 @@ def check_eager(world: World, picture: Picture) -> None:
     emitted = picture.by_key("postings", Posting)
     for key, entries in entries_of(picture).items():
         _keep(state, key, entries)
-        same(world, f"what the ledger emitted for {key}, each once", list(dict.fromkeys(emitted[key])), _post(entries))
-    same(world, "the ledger's state", keyed_state(picture, "ledger"), state)
+        check_equal(
+            world, f"what the ledger emitted for {key}, each once", list(dict.fromkeys(emitted[key])), _post(entries)
+        )
+    check_equal(world, "the ledger's state", keyed_state(picture, "ledger"), state)
 
 
 # -- other state ----------------------------------------------------------------------------------------------------
@@ -236,22 +240,24 @@ def check_tallies(world: World, picture: Picture) -> None:
             for entry, high, total, count in zip(entries, most, totals, counts, strict=True)
         ]
         highest[key], mean[key] = most[-1], [len(entries), totals[-1]]
-    same(world, "the tallies", picture.by_key("tallied", Tally), expected)
-    same(world, "the highest", single(keyed_state(picture, "tallies")["highest"]), highest)
-    same(world, "the means", single(keyed_state(picture, "tallies")["mean"]), mean)
+    check_equal(world, "the tallies", picture.by_key("tallied", Tally), expected)
+    check_equal(world, "the highest", single(keyed_state(picture, "tallies")["highest"]), highest)
+    check_equal(world, "the means", single(keyed_state(picture, "tallies")["mean"]), mean)
     for number, part in enumerate(picture.partitions("entries")):
         ids = sorted(msgspec.json.decode(record.value or b"", type=Entry).id for record in part)
         handled = msgspec.json.decode(picture.stores[f"tallies.{number}"][operator_key("handled", 0)], type=list[int])
-        same(world, f"what task {number} remembers", sorted(handled), ids)
+        check_equal(world, f"what task {number} remembers", sorted(handled), ids)
 
 
 def check_hoard(world: World, picture: Picture) -> None:
     check_engine(world, picture)
     entries = entries_of(picture)
     emitted = {key: [posting.id for posting in own] for key, own in picture.by_key("postings", Posting).items()}
-    same(world, "what the hoard emitted", emitted, {key: [entry.id for entry in own] for key, own in entries.items()})
+    check_equal(
+        world, "what the hoard emitted", emitted, {key: [entry.id for entry in own] for key, own in entries.items()}
+    )
     kept = {key: bulk(own[-1]) for key, own in entries.items()}
-    same(world, "what is in the hoard", single(keyed_state(picture, "hoard")["kept"]), kept)
+    check_equal(world, "what is in the hoard", single(keyed_state(picture, "hoard")["kept"]), kept)
 
 
 def check_fading(world: World, picture: Picture) -> None:
@@ -270,7 +276,7 @@ def check_fading(world: World, picture: Picture) -> None:
             expected.setdefault(entry.key, []).append(Posting(entry.id, entry.key, count, 0))
             highest = max(highest, entry.at)
             watermark = highest - GAP // 5 - 1
-    same(world, "the counts", picture.by_key("postings", Posting), expected)
+    check_equal(world, "the counts", picture.by_key("postings", Posting), expected)
 
 
 # -- timers ---------------------------------------------------------------------------------------------------------
@@ -286,12 +292,14 @@ def _check_rung(
     world: World, picture: Picture, rung: dict[str, list[Alarm]], entries: dict[str, list[Entry]], service: str
 ) -> None:
     due = {key: sorted(str(entry.id) for entry in own) for key, own in entries.items()}
-    same(world, "which timers fired", {key: sorted(alarm.id for alarm in own) for key, own in rung.items()}, due)
+    check_equal(world, "which timers fired", {key: sorted(alarm.id for alarm in own) for key, own in rung.items()}, due)
     numbers = {key: [alarm.number for alarm in own] for key, own in rung.items()}
-    same(world, "how they were counted", numbers, {key: list(range(1, len(own) + 1)) for key, own in due.items()})
+    check_equal(
+        world, "how they were counted", numbers, {key: list(range(1, len(own) + 1)) for key, own in due.items()}
+    )
     fired = single(keyed_state(picture, service).get("fired", {}))
-    same(world, "the count in the state", fired, {key: len(own) for key, own in due.items()})
-    same(world, "the timers that are left", timers_left(picture), [])
+    check_equal(world, "the count in the state", fired, {key: len(own) for key, own in due.items()})
+    check_equal(world, "the timers that are left", timers_left(picture), [])
 
 
 def check_sessions(world: World, picture: Picture) -> None:
@@ -301,9 +309,9 @@ def check_sessions(world: World, picture: Picture) -> None:
     for part in picture.partitions("entries"):
         for session in _fold_sessions([msgspec.json.decode(record.value or b"", type=Entry) for record in part]):
             expected.setdefault(session.key, []).append(session)
-    same(world, "the sessions", picture.by_key("closed", Session), expected)
-    same(world, "the state of open sessions", keyed_state(picture, "visits"), {})
-    same(world, "the timers that are left", timers_left(picture), [])
+    check_equal(world, "the sessions", picture.by_key("closed", Session), expected)
+    check_equal(world, "the state of open sessions", keyed_state(picture, "visits"), {})
+    check_equal(world, "the timers that are left", timers_left(picture), [])
 
 
 def _fold_sessions(entries: Sequence[Entry]) -> list[Session]:
@@ -331,12 +339,12 @@ def _fold_sessions(entries: Sequence[Entry]) -> list[Session]:
 
 
 def check_shuffled(world: World, picture: Picture) -> None:
-    """Each entry was handled once by its owner, those of a partition in their order; the rest follows from the order
-    between partitions, which what was emitted tells. What all have read of the internal topic may be gone."""
+    """Each entry was handled once by its owner, in the order of its partition; the rest follows from the order
+    between partitions, which the outputs show. Records of the internal topic that all readers read may be trimmed."""
     check_engine(world, picture)
     sent = {entry.id: entry for entry in picture.values("entries", Entry)}
     left = Counter(entry.id for entry in picture.values("shuffled.owners.entries.by-key", Entry))
-    same(world, "what is not in the internal topic once, of what is there", [*(left - Counter(sent.keys()))], [])
+    check_equal(world, "what is not in the internal topic once, of what is there", [*(left - Counter(sent.keys()))], [])
     emitted = picture.by_key("postings", Posting)
     handled = {owner: [sent[posting.id] for posting in own] for owner, own in emitted.items()}
     for part in picture.partitions("entries"):
@@ -344,14 +352,16 @@ def check_shuffled(world: World, picture: Picture) -> None:
         ids = {entry.id for entry in read}
         for owner in {entry.owner for entry in read} | handled.keys():
             actual = [entry for entry in handled.get(owner, []) if entry.id in ids]
-            same(world, f"what was re-keyed to {owner}", actual, [entry for entry in read if entry.owner == owner])
+            check_equal(
+                world, f"what was re-keyed to {owner}", actual, [entry for entry in read if entry.owner == owner]
+            )
     expected = {
         owner: [Posting(posting.id, owner, posting.count, posting.total) for posting in _post(own)]
         for owner, own in handled.items()
     }
-    same(world, "what the owners' service emitted", emitted, expected)
+    check_equal(world, "what the owners' service emitted", emitted, expected)
     balances = {owner: {"count": own[-1].count, "total": own[-1].total} for owner, own in expected.items()}
-    same(world, "the owners' state", single(keyed_state(picture, "owners")["balance"]), balances)
+    check_equal(world, "the owners' state", single(keyed_state(picture, "owners")["balance"]), balances)
 
 
 def check_combined(world: World, picture: Picture) -> None:
@@ -362,12 +372,12 @@ def check_combined(world: World, picture: Picture) -> None:
     for entry in sent:
         totals[entry.owner] += entry.amount
     balances = {owner: {"count": count, "total": totals[owner]} for owner, count in counts.items()}
-    same(world, "the owners' state", single(keyed_state(picture, "owners")["balance"]), balances)
+    check_equal(world, "the owners' state", single(keyed_state(picture, "owners")["balance"]), balances)
     for owner, postings in picture.by_key("postings", Posting).items():
         running = accumulate(posting.id for posting in postings)
-        same(world, f"what {owner} counted", [posting.count for posting in postings], [*running])
+        check_equal(world, f"what {owner} counted", [posting.count for posting in postings], [*running])
     postings = [posting for own in picture.by_key("postings", Posting).values() for posting in own]
-    assert len(postings) < len(sent), world.told("nothing was combined")
+    assert len(postings) < len(sent), world.with_seed("nothing was combined")
 
 
 def check_chained(world: World, picture: Picture) -> None:
@@ -377,17 +387,17 @@ def check_chained(world: World, picture: Picture) -> None:
     between = picture.by_key("between", Entry)
     sent = sorted((entry for own in entries.values() for entry in own), key=lambda entry: entry.id)
     passed = sorted((entry for own in between.values() for entry in own), key=lambda entry: entry.id)
-    same(world, "what the first service passed on", passed, sent)
+    check_equal(world, "what the first service passed on", passed, sent)
     seen = [posting for own in picture.by_key("postings", Posting).values() for posting in own]
-    same(world, "what the second service has seen", sorted(p.id for p in seen), [entry.id for entry in sent])
-    same(world, "what was late", [posting for posting in seen if posting.late], [])
+    check_equal(world, "what the second service has seen", sorted(p.id for p in seen), [entry.id for entry in sent])
+    check_equal(world, "what was late", [posting for posting in seen if posting.late], [])
     balances = {key: vars_of(Balance(len(own), sum(e.amount for e in own))) for key, own in entries.items()}
-    same(world, "the first service's state", single(keyed_state(picture, "first")["balance"]), balances)
+    check_equal(world, "the first service's state", single(keyed_state(picture, "first")["balance"]), balances)
     _check_rung(world, picture, picture.by_key("rung", Alarm), between, "second")
     for key, alarms in picture.by_key("rung", Alarm).items():
         due = {str(entry.id): entry.at + LEAD for entry in between[key]}
         times = [due[alarm.id] for alarm in alarms]
-        same(world, f"the order of time for {key}", times, sorted(times))
+        check_equal(world, f"the order of time for {key}", times, sorted(times))
 
 
 def vars_of(struct: msgspec.Struct) -> Any:
@@ -399,15 +409,19 @@ def check_cycle(world: World, picture: Picture) -> None:
     check_engine(world, picture)
     entries = entries_of(picture)
     arrived = {key: sorted(posting.id for posting in own) for key, own in picture.by_key("postings", Posting).items()}
-    same(world, "what arrived", arrived, {key: sorted(entry.id for entry in own) for key, own in entries.items()})
+    check_equal(
+        world, "what arrived", arrived, {key: sorted(entry.id for entry in own) for key, own in entries.items()}
+    )
     hops = {key: sum(entry.amount for entry in own) for key, own in entries.items()}
     expected = sorted((e.id, left) for own in entries.values() for e in own for left in range(e.amount))
     for topic in ("round", "back"):
-        same(world, f"the hops in {topic}", sorted((hop.id, hop.left) for hop in picture.values(topic, Hop)), expected)
+        check_equal(
+            world, f"the hops in {topic}", sorted((hop.id, hop.left) for hop in picture.values(topic, Hop)), expected
+        )
     home = {key: count for key, count in hops.items() if count}
-    same(world, "the visits at home", single(keyed_state(picture, "home").get("visits", {})), home)
+    check_equal(world, "the visits at home", single(keyed_state(picture, "home").get("visits", {})), home)
     out = {key: hops[key] + len(own) for key, own in entries.items()}
-    same(world, "the visits out", single(keyed_state(picture, "out")["visits"]), out)
+    check_equal(world, "the visits out", single(keyed_state(picture, "out")["visits"]), out)
 
 
 # -- the example ----------------------------------------------------------------------------------------------------
@@ -416,7 +430,7 @@ def check_cycle(world: World, picture: Picture) -> None:
 def check_tinder(world: World, picture: Picture) -> None:
     check_engine(world, picture)
     found = tinder_differences(picture)
-    assert not found, world.told("\n".join(found[:10]))
+    assert not found, world.with_seed("\n".join(found[:10]))
 
 
 def tinder_differences(picture: Picture) -> list[str]:

@@ -23,6 +23,6 @@ _ELSEWHERE = {
     *OF_SPARK,
     *(point for point in POINTS if point.startswith(("restore.", "state.migrating"))),
 }
-"""An ordinary life passes none of these; restores and migrations have tests of their own (`test_cli_savepoints`)."""
+"""An ordinary run passes none of these; restores and migrations have their own tests (`test_cli_savepoints`)."""
 ON_EMBEDDED = sorted(POINTS.keys() - _OF_KAFKA - _ELSEWHERE)
 ON_KAFKA = sorted(POINTS.keys() - _OF_EMBEDDED - _ELSEWHERE)

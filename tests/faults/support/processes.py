@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-__all__ = ("Life", "Zygote")
+__all__ = ("WorkerProcess", "Zygote")
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,10 +36,10 @@ class Zygote:
             start_new_session=True,  # an interrupt of the test run reaches the test run, which then cleans up
         )
 
-    def start(self, arguments: Mapping[str, Any], environment: Mapping[str, str], output: Path) -> Life:
+    def start(self, arguments: Mapping[str, Any], environment: Mapping[str, str], output: Path) -> WorkerProcess:
         self.started += 1
         request = {"arguments": arguments, "environment": environment, "output": str(output)}
-        return Life(self, self._ask(do="start", **request)["pid"], output)
+        return WorkerProcess(self, self._ask(do="start", **request)["pid"], output)
 
     def poll(self, pid: int) -> int | None:
         """How a child ended: its exit status, or the signal as a negative number; None: it has not."""
@@ -64,7 +64,7 @@ class Zygote:
         return answer
 
 
-class Life:
+class WorkerProcess:
     """One run of a worker, from its start to its end."""
 
     def __init__(self, zygote: Zygote, pid: int, output: Path) -> None:

@@ -76,24 +76,24 @@ class Proxy:
 
     # -- disturbing --------------------------------------------------------------------------------------------------
     def lose(self, kind: int, when: Callable[[int], bool]) -> None:
-        """Answers to this kind of request never arrive, and the connection breaks, when `when` says so: it is told how
-        many there were, this one included. The broker has done what it was asked to."""
+        """Drop responses to this kind of request and break the connection if `when` returns True for their number
+        so far, this one included. The broker has executed the request."""
         self._losing[kind] = when
 
     def drop(self, kind: int, when: Callable[[int], bool]) -> None:
-        """Requests of this kind never reach the broker, and the connection breaks, when `when` says so."""
+        """Drop requests of this kind before the broker and break the connection if `when` returns True."""
         self._dropping[kind] = when
 
     def hold(self, *kinds: int) -> None:
-        """Requests of these kinds wait here, as long as they are held: others on other connections pass."""
+        """Hold requests of these kinds; requests of other connections pass."""
         self._held = frozenset(kinds)
 
     def cut(self) -> None:
-        """Nothing passes any more; connections stay."""
+        """Stop forwarding; connections stay open."""
         self._loop.call_soon_threadsafe(self._passes.clear)
 
-    def mend(self) -> None:
-        """What was sent meanwhile arrives, late."""
+    def reconnect(self) -> None:
+        """Forward again: requests and responses held since the cut arrive late."""
         self._loop.call_soon_threadsafe(self._passes.set)
 
     # -- passing on --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A producer outside of the app that goes on sending while workers come and go, and while the broker is away."""
+"""A producer outside of the app that keeps sending while workers start and stop, and during broker outages."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Sending:
 
     def _run(self) -> None:
         try:
-            self._world.with_log(self._send_until_told)
+            self._world.with_log(self._send_until_stopped)
         except BaseException as error:
             self._failure = error
 
-    async def _send_until_told(self, log: Log, plan: Plan) -> None:
+    async def _send_until_stopped(self, log: Log, plan: Plan) -> None:
         sending = asyncio.ensure_future(self._send_all(log, plan))
         while not sending.done() and not self._over.is_set():
             await asyncio.wait((sending,), timeout=0.1)

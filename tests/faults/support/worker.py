@@ -57,11 +57,11 @@ LOADED = (
 
 
 def live(arguments: dict[str, Any]) -> int:
-    """Run until told to stop, until the end of a bounded run, or until an error. Returns the exit status.
+    """Run until a stop signal, the end of a bounded run, or an error. Returns the exit status.
 
     app: MODULE:NAME. prefix: put before its name and those of its topics. until_end: a bounded run. log: options of
     the embedded log. feed: MODULE:NAME of a coroutine function that runs beside the services and is given the app.
-    jumps: what befalls the clock. command: another command instead, word by word; then nothing else counts."""
+    jumps: jumps of the clock. command: another command instead, word by word; the other options are ignored."""
     faults.arm(faults.parse(os.environ.get("TIDEGATE_FAULTS", "")))
     if arguments.get("command"):
         return _run(arguments["command"])
@@ -112,7 +112,7 @@ class JumpingClock(SystemClock):
     """A clock that is set, perhaps more than once."""
 
     def __init__(self, jumps: list[tuple[float, float]]) -> None:
-        """`jumps`: after how many seconds of this life, by how many seconds it is off from then on."""
+        """`jumps`: after how many seconds of this run, by how many seconds the clock is off from then on."""
         self._began, self._jumps, self._done = time.monotonic(), jumps, 0
 
     def now(self) -> int:

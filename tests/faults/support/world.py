@@ -1,4 +1,4 @@
-"""A log, the lives that workers lead on it, and what they leave behind. `embedded` and `kafka` say which log it is."""
+"""A log, the worker processes that run on it, and their results. `embedded` and `kafka` choose the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from tests.faults.support.processes import Life, Zygote
+from tests.faults.support.processes import WorkerProcess, Zygote
 from tests.faults.support.worker import find, renamed
 from tidegate import App
 from tidegate.engine.topology.plan import Plan
@@ -51,7 +51,7 @@ class StoreCopy:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What is in the log and in the stores while no worker runs. Topics go by the names that the app declares."""
+    """The contents of the log and the stores while no worker runs. Topics have the names that the app declares."""
 
     topics: Mapping[TopicPartition, Sequence[LogRecord]]
     ends: Mapping[TopicPartition, int]
@@ -98,8 +98,8 @@ class World(ABC):
         self.environment = {**EAGER, **environment, "TIDEGATE_DATA": str(directory / "data")}
         self.log_options: dict[str, Any] = {}
         self.jumps: list[tuple[float, float]] = []
-        """What befalls the clocks of workers: after how many seconds of a life they are off by how many."""
-        self.lives: list[Life] = []
+        """Clock jumps of workers: after how many seconds of a run the clock is off by how many."""
+        self.lives: list[WorkerProcess] = []
         self._faults, self._notes = directory / "faults", directory / "notes"
         self._acknowledged = directory / "acknowledged"
         directory.mkdir(parents=True, exist_ok=True)
@@ -123,10 +123,10 @@ class World(ABC):
     def owners(self) -> list[Path]:
         """The directories below which workers keep stores."""
 
-    # -- lives -------------------------------------------------------------------------------------------------------
+    # -- workers -----------------------------------------------------------------------------------------------------
     def live(
         self, faults: str = "", *, until_end: bool = True, feed: str = "", environment: Mapping[str, str] | None = None
-    ) -> Life:
+    ) -> WorkerProcess:
         """Start a worker."""
         arguments = {
             "app": self.app,
@@ -138,7 +138,7 @@ class World(ABC):
         }
         return self._start(arguments, {**(environment or {}), "TIDEGATE_FAULTS": faults})
 
-    def _start(self, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Life:
+    def _start(self, arguments: Mapping[str, Any], environment: Mapping[str, str]) -> WorkerProcess:
         variables = {
             **self.environment,
             "TIDEGATE_FAULTS": "",
@@ -151,41 +151,43 @@ class World(ABC):
         self.lives.append(life)
         return life
 
-    def command(self, *arguments: str) -> Life:
+    def command(self, *arguments: str) -> WorkerProcess:
         """Run another command than `worker` to its end; it must succeed."""
         life = self._start({"app": self.app, "command": arguments}, {})
         status = life.wait()
-        assert status == 0, self.told(f"{' '.join(arguments)} ended with {status}: {life.output}")
+        assert status == 0, self.with_seed(f"{' '.join(arguments)} ended with {status}: {life.output}")
         return life
 
-    def suffer(self, faults: str, **options: Any) -> Life:
-        """Run a worker into faults of which one kills it; they must strike."""
+    def suffer(self, faults: str, **options: Any) -> WorkerProcess:
+        """Run a worker with faults of which one must kill it."""
         struck = sum(self.struck.values())
         life = self.live(faults, **options)
         status = life.wait()
-        assert status == KILLED, self.told(f"{faults} did not kill the worker, it ended with {status}: {life.output}")
-        assert sum(self.struck.values()) > struck, self.told(f"{faults} did not strike")
+        assert status == KILLED, self.with_seed(
+            f"{faults} did not kill the worker, it ended with {status}: {life.output}"
+        )
+        assert sum(self.struck.values()) > struck, self.with_seed(f"{faults} did not strike")
         return life
 
-    def fail(self, faults: str = "", *, saying: str, **options: Any) -> Life:
-        """Run a worker that must stop by itself, with an error that says so."""
+    def fail(self, faults: str = "", *, error: str, **options: Any) -> WorkerProcess:
+        """Run a worker that must stop by itself with the given error."""
         life = self.live(faults, **options)
         status = life.wait()
-        assert status == 1, self.told(f"the worker should have failed, it ended with {status}: {life.output}")
-        assert saying in life.output, self.told(f"the worker failed for another reason: {life.output}")
+        assert status == 1, self.with_seed(f"the worker should have failed, it ended with {status}: {life.output}")
+        assert error in life.output, self.with_seed(f"the worker failed for another reason: {life.output}")
         return life
 
-    def drain(self, **environment: str) -> Life:
+    def drain(self, **environment: str) -> WorkerProcess:
         """Run a worker without faults to the end of everything. Timers that go by the clock may take another one: a
         bounded run does not wait for those that are not due."""
         for _ in range(20):
             life = self.live(environment=environment)
             status = life.wait()
-            assert status == 0, self.told(f"a worker without faults ended with {status}: {life.output}")
+            assert status == 0, self.with_seed(f"a worker without faults ended with {status}: {life.output}")
             if not self._clock_is_set():
                 return life
             time.sleep(0.02)
-        raise AssertionError(self.told("timers that go by the clock do not fire"))
+        raise AssertionError(self.with_seed("timers that go by the clock do not fire"))
 
     def _clock_is_set(self) -> bool:
         tasks = {(path.parent.name, int(path.name)) for owner in self.owners() for path in owner.glob("*/*")}
@@ -207,16 +209,16 @@ class World(ABC):
 
     @property
     def notes(self) -> list[str]:
-        """What handlers told the test, in all lives."""
+        """Notes that handlers of all workers wrote for the test."""
         return self._notes.read_text().splitlines() if self._notes.exists() else []
 
     @property
     def acknowledged(self) -> list[str]:
-        """What senders know to be in the log, in all lives."""
+        """Sends of all workers that the log has acknowledged."""
         return self._acknowledged.read_text().splitlines() if self._acknowledged.exists() else []
 
-    def told(self, message: str) -> str:
-        """A failure's message, with what is needed to see it again."""
+    def with_seed(self, message: str) -> str:
+        """A failure's message with the seed and faults that reproduce it."""
         return f"{message}\n(TIDEGATE_SEED={self.seed}, app {self.app}, faults {dict(self.struck)})"
 
     # -- the log -----------------------------------------------------------------------------------------------------
@@ -303,7 +305,7 @@ class World(ABC):
         return await read_all(log, sources)
 
     async def undecided(self, log: Log, sources: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The partitions in which a transaction is left open. A log that lives in one process has none."""
+        """The partitions with an open transaction. A log inside one process has none."""
         return []
 
     def observed(self, topic: str) -> int:

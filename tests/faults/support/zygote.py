@@ -1,4 +1,4 @@
-"""A process that has imported everything and waits to be copied: a worker's life then begins within milliseconds.
+"""A process that has imported everything and waits to be forked, so that a worker starts within milliseconds.
 
 It reads requests from its input, one JSON object a line, and answers each with one. `start` forks a child that becomes
 a worker; `poll` asks how a child ended. Only `poll` reaps, so a process id stays its child's until the test has heard

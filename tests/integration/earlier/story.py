@@ -1,4 +1,4 @@
-"""What happens to the ledger, as commands: what made the stored data, and what is done to it afterwards."""
+"""The history of the ledger as commands: those that created the stored data, and those that continue it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project whose app lives on a broker that other tests use, too: its names are its own."""
+"""A project whose app shares its broker with other tests: its names are unique."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KafkaProject(Project):
         return [(line["key"], line["value"]["count"]) for line in printed]
 
     def all_counted(self) -> list[tuple[str, int]]:
-        """Those that are there now."""
+        """The existing ones."""
         printed = self.json("tail", "hello.py", self.topic("counts"), "--until-end")
         return [(line["key"], line["value"]["count"]) for line in printed]
 

@@ -1,4 +1,4 @@
-"""Actors on a broker: any worker, and any process beside them, reaches the one that has the actor."""
+"""Actors on a broker: any worker and any client process reaches the worker that owns the actor."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def test_after_a_reset_the_app_starts_from_the_beginning_of_its_input(project: K
 
 
 def test_a_worker_on_another_machine_discards_its_state_after_a_reset(project: KafkaProject) -> None:
-    """Its directory was not there to be emptied: the changelogs tell it."""
+    """Its directory could not be emptied: the changelogs show the reset."""
     project.greet(["ann", "ann"])
     project.run("worker", "hello.py", "--until-end", "--data", "elsewhere")
     assert list(project.directory.glob("elsewhere/*/worker-0/stores/greeter/*")) != []

@@ -71,7 +71,7 @@ def test_errors_give_advice(project: Project) -> None:
         port = str(listener.getsockname()[1])
         assert "--port" in project.run("kafka", "start", "--data", "kafka", "--port", port, code=1).stderr
 
-    # In a process of its own: the project's commands inherit what is imported here.
+    # In a separate process: the project's commands inherit the imports of this one.
     command = [sys.executable, "-m", "tidegate_app", "kafka", "start", "--data", "kafka"]
     environment = {**os.environ, **without_java(project.directory)}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""An app on Kafka whose data an earlier version wrote is read, and goes on."""
+"""An app on Kafka whose data an earlier version wrote is read and continued."""
 
 from __future__ import annotations
 

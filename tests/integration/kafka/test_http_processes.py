@@ -1,4 +1,4 @@
-"""Several processes answer at one public address, for all keys, whichever of them has a key."""
+"""Several processes answer at one public address for all keys, whichever process owns a key."""
 
 from __future__ import annotations
 

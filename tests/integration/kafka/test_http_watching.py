@@ -1,4 +1,4 @@
-"""Changes of all keys, from whichever worker is asked; and a stream that ends when a part of it is gone."""
+"""Changes of all keys through any worker, and a stream that ends when a part of it is lost."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def test_a_reader_gives_its_connections_back(
 async def test_assigning_and_revoking_partitions_does_not_affect_others(
     log: KafkaLog, sources: list[TopicPartition]
 ) -> None:
-    """One after the other is read from its start, in the middle of what is read of the others."""
+    """Partitions are read in turn from their start, in between reads of the others."""
     contents = [b"%d" % number for number in range(200)]
     writer = await log.writer()
     await writer.append({source: new(*contents) for source in sources})

@@ -67,7 +67,7 @@ async def group(kafka: SharedKafka) -> AsyncIterator[Group]:
 
 async def eventually(true: Callable[[], bool], seconds: float = 20) -> None:
     async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  nothing tells of it
+        while not true():  # noqa: ASYNC110  no event to wait for
             await asyncio.sleep(0.02)
 
 
@@ -122,7 +122,7 @@ async def test_a_worker_gets_the_tasks_whose_state_it_has(group: Group) -> None:
     second = await group.join(held=mine)
     await eventually(lambda: len(first.owned) == TASKS // 2)
 
-    # Those that run elsewhere stay there as far as shares allow; what must move goes to whom it is cheap for.
+    # Tasks of other workers stay as far as balance allows; a task that must move goes where its state is.
     assert len(second.owned) == TASKS // 2
     await first.leave()
     third = await group.join(held=mine)
