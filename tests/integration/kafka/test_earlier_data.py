@@ -12,12 +12,13 @@ from tests.integration.earlier import story
 from tests.integration.kafka.projects import eventually
 from tests.integration.ledger import Ledger, expected
 from tidegate_app.kafka.broker import Broker
+from tidegate_app.kafka.configuration import free_port
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     made = Ledger(tmp_path, "kafka")
-    broker = Broker(tmp_path / "broker")
+    broker = Broker(tmp_path / "broker", port=free_port())  # the stored one may be taken
     broker.start()
     made.broker = broker.url
     yield made
