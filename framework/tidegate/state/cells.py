@@ -20,7 +20,7 @@ from tidegate.state.overlay import ABSENT, Cells, Entry
 __all__ = ("Ask", "ListCells", "MapCells", "PrivateCells", "ValueCells")
 
 _PAGE: Final = 256
-"""How many entries of a map are brought to a handler in a thread at once."""
+"""Number of map entries that a handler in a thread gets per question."""
 _SAMPLE: Final = 16
 """Keys of a sample that `gather` does not load, to measure whether handlers access them."""
 _FEW: Final = 64
@@ -255,7 +255,7 @@ class ListCells(MapCells):
 
 
 Ask = Callable[[Callable[[], Any]], Any]
-"""Has a question about shared cells answered, in the thread to which they belong."""
+"""Runs a function on shared cells in the thread that owns them, and returns its result."""
 
 
 def _directly(question: Callable[[], Any]) -> Any:
@@ -281,7 +281,7 @@ class PrivateCells(MapCells):
         return self.entry(key, sub)
 
     def copy(self, key: bytes, sub: bytes = b"") -> Entry:
-        """Take over what is shared, unless there is an own copy already."""
+        """The private copy of an entry; copies the shared entry on the first access."""
         slot = self.slot(key)
         mine = slot.get(sub)
         if mine is None:

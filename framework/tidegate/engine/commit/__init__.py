@@ -1,1 +1,1 @@
-"""The commit of a task, its recovery, and the epochs that checkpoints align on."""
+"""The commit of a task, its recovery, and the epochs on which checkpoints align."""

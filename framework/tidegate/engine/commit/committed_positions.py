@@ -1,4 +1,4 @@
-"""How far tasks have come by what they have committed: for those who do not run them."""
+"""Reads the committed positions of tasks from the log, for processes that do not run these tasks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tidegate.time.clock import MAX_TIME, MIN_TIME
 __all__ = ("CommittedPositions", "Offsets", "read_committed", "read_markers")
 
 _READ_TIMEOUT: Final = 5.0
-"""How long to look for the next record of partitions that have one, or none, in seconds."""
+"""How long to search for the next record after a committed position, in seconds."""
 
 
 class Offsets(Protocol):
-    """The part of a log, or of an observer, that is used here."""
+    """The methods of a log or an observer that this module uses."""
 
     def reader(self) -> Reader: ...
 
@@ -31,14 +31,14 @@ class Offsets(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CommittedPositions:
-    """Of one task."""
+    """The committed positions of one task."""
 
     marker: CommitMarker | None
-    """None: it never ran."""
+    """None: the task never ran."""
     waiting: int
-    """Records that were begun, and not finished."""
+    """Number of records that were started and are not finished."""
     handled: Mapping[TopicPartition, int]
-    """By input: all below is finished."""
+    """Per input partition: all records below this offset are finished."""
 
     @property
     def watermark(self) -> int:
@@ -48,18 +48,18 @@ class CommittedPositions:
         return sum(max(0, ends[source] - at) for source, at in self.handled.items())
 
     def finished(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """A bounded run that ends here has nothing left to do."""
+        """Whether a bounded run with these end offsets is complete."""
         return self.watermark >= MAX_TIME and not self.waiting and not self.lag(ends)
 
 
 async def read_committed(
     log: Offsets, tasks: Iterable[TaskPlan]
 ) -> tuple[dict[str, CommittedPositions], dict[TopicPartition, int]]:
-    """By task, and where their inputs end.
+    """The positions by task, and the end offsets of the inputs.
 
-    1. Find the last commit marker of each task. 2. Compare its positions with the ends of its inputs, which are looked
-    up later: who is at them then had nothing left to do. 3. Where these differ, look for a record: the markers of
-    transactions, and what was removed, leave gaps."""
+    1. Find the last commit marker of each task. 2. Compare its positions with the end offsets of its inputs, which are
+    read afterwards: a task whose positions are at the ends has no lag. 3. Where they differ, search for the next
+    record: transaction markers and compaction leave gaps in the offsets."""
     tasks = list(tasks)
     reader = log.reader()
     try:
@@ -86,7 +86,7 @@ async def read_committed(
 
 
 async def read_markers(log: Offsets, tasks: Iterable[TaskPlan]) -> dict[str, CommitMarker | None]:
-    """By task, its last commit marker. None: it never ran."""
+    """The last commit marker by task. None: the task never ran."""
     reader = log.reader()
     try:
         return await _markers(log, reader, tasks)
@@ -112,8 +112,8 @@ def _mark(marker: CommitMarker | None, source: TopicPartition, start: int) -> In
 async def _past_gaps(
     reader: Reader, places: Iterable[tuple[TopicPartition, int]], ends: Mapping[TopicPartition, int]
 ) -> dict[tuple[TopicPartition, int], int]:
-    """Each place moved to the next record, or to the end if there is none. Several services may read one partition,
-    and a reader is at one place in it: so these are looked at in turns."""
+    """The offset of the next record at or after each position, or the end offset if there is none. Several services
+    may read one partition, but a reader has one position in it: so their positions are searched one after another."""
     found = {place: place[1] for place in places}
     waiting = sorted(place for place in found if place[1] < ends[place[0]])
     while waiting:

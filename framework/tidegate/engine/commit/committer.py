@@ -1,11 +1,12 @@
 """The commit of a task: its outputs, its state changes and its positions become visible together.
 
-1. Freeze, without an await in between: state, outputs, timers, positions, watermarks. Encode each changed value once.
-   What is handled from now on belongs to the next commit.
+1. Freeze state, outputs, timers, positions and watermarks, without an await in between. Encode each changed value once.
+   Records handled from now on belong to the next commit.
 2. Append to the log, in one transaction: outputs, then the changelog with the commit marker last, then progress.
-3. When the log has acknowledged it, it is committed. Any error before that is known: the task is thrown away, its
-   handlers cancelled, and opened again; what really happened is read from the log, never guessed.
-4. Apply the changes to the local store, in one batch with the changelog's position. It may lag, it never leads.
+3. When the log acknowledges the transaction, the commit is done. On an error before that, the task is closed, its
+   handlers are cancelled, and it is reopened: the log shows whether the transaction was committed.
+4. Apply the changes to the local store, in one batch with the position in the changelog. The store may lag behind the
+   changelog, and is never ahead of it.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Frozen:
 
     changes: Changes
     local: list[Change]
-    """For the store only: what follows from the changes."""
+    """Changes of the store only, derived from `changes`: they are not in the changelog."""
     outputs: dict[TopicPartition, NewRecordColumns]
     marker: CommitMarker
     progress: Progress | None
     notices: list[NewRecord]
-    """More for the control topic."""
+    """Other records for the control topic."""
     now: int
     started: float = field(default_factory=perf_counter)
 
@@ -65,11 +66,11 @@ class Committer:
         self._writer, self._emitted, self._metrics = writer, emitted, metrics
         self._listeners, self._turns = commits or CommitListeners(), turns or LoopScheduler()
         self.sent: dict[TopicPartition, int] = {}
-        """Per output partition, the position after the last record of ours."""
+        """Per output partition, the position after the last record of this task."""
         self.extra_changes: list[Change] = []
-        """For the next commit, besides what handlers have changed."""
+        """Changes for the next commit that are not made by handlers."""
         self.commits = 0
-        """How many there were."""
+        """Number of commits."""
 
     def freeze(
         self, marker: CommitMarker, progress: Progress | None, now: int, notices: list[NewRecord] | None = None
@@ -107,7 +108,7 @@ class Committer:
         positions = await self._writer.append(records, self._with_progress(frozen))
         fault_point("commit.appended")
         await self._turns.next()
-        while self._store.pass_on():  # so that applying the changes need not do it
+        while self._store.pass_on():  # in pieces, so that applying the changes does not block the event loop
             await self._turns.next()
         self._metrics.changes.inc(len(frozen.changes))
         self._apply(frozen, marker, positions[self._plan.changelog])
@@ -115,7 +116,7 @@ class Committer:
         fault_point("commit.applied")
 
     def _with_progress(self, frozen: Frozen) -> Callable[[Mapping[TopicPartition, int]], Records] | None:
-        """A transaction speaks of its own offsets: how far in each output the watermark holds."""
+        """Appends progress to the same transaction: its watermark holds up to the offsets that the outputs have got."""
 
         def then(positions: Mapping[TopicPartition, int]) -> Records:
             self.sent.update({source: at for source, at in positions.items() if source != self._plan.changelog})

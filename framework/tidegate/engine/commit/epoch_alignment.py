@@ -1,14 +1,14 @@
 """Epoch alignment: how a task moves from epoch to epoch, and takes a snapshot of the commit that moved it.
 
-1. A barrier says that the task is to be in an epoch (`move_to`), or a record that was sent in a later one lies before
-   it (`split_by_epoch`, `must_move_for`). Its next commit is then due at once.
-2. That commit's marker names the new epoch (`next`). With the freeze the task enters it (`enter`): what is handled
-   from then on, and what that emits, is of this epoch.
-3. When the commit is applied, nothing else has been since: the store is held as it is, and the snapshot is taken beside
-   the task (`take_snapshot`).
+1. A barrier asks the task to enter an epoch (`move_to`), or its next record was sent in a later epoch
+   (`split_by_epoch`, `must_move_for`). Its next commit is then due at once.
+2. The marker of that commit names the new epoch (`next`). At the freeze the task enters it (`enter`): records handled
+   from then on, and their outputs, belong to the new epoch.
+3. When the commit is applied, the store holds exactly its state: a snapshot of the store is taken, and written
+   concurrently with the task (`take_snapshot`).
 
-With a barrier that stops the app, the task begins nothing more. It moves when its handlers have ended, or when they
-have had their time, and commits nothing after that.
+After a barrier that stops the app, the task starts no more work. It enters the last epoch when its handlers have ended,
+or when the drain time is over, and commits nothing after that.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class EpochAlignment:
         self._clock = environment.clock
         self._scan = EpochScan(environment.app, environment.run)
         self._barrier = 0
-        """The latest epoch that a barrier, or a record, asks for."""
+        """The latest epoch of a barrier or a received record."""
         self._last: int | None = None
-        """The last epoch: the task begins no work, and enters it when its handlers have ended."""
+        """The last epoch before a stop: the task starts no work, and enters it when its handlers have ended."""
         self._drained_by = 0.0
         self._snapshots: set[asyncio.Future[None]] = set()
-        """Being written or uploaded."""
+        """Snapshots that are being written or uploaded."""
         dispatcher.epoch = stamp.epoch
 
     # -- 1. to be moved ----------------------------------------------------------------------------------------------
     def move_to(self, epoch: int, *, stop: bool = False) -> None:
-        """A barrier: this task is to be in this epoch, or a later one. stop: and to handle nothing after it."""
+        """A barrier: enter this epoch, unless a later one is entered. `stop`: it is the last one."""
         if not stop:
             self._barrier = max(self._barrier, epoch)
         elif self._last is None:
@@ -73,44 +73,44 @@ class EpochAlignment:
         self._last = None
 
     def tick(self) -> None:
-        """The clock has moved: it may be time for the last epoch."""
+        """The clock has moved: the last epoch may be due."""
         drained = not self._invoker.waiting or self._clock.monotonic() >= self._drained_by
         if self._last is not None and drained:
             self._barrier = max(self._barrier, self._last)
 
     def split_by_epoch(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
-        """What other tasks of this app have sent may be of a later epoch than this task is in. Where one begins: that
-        epoch (0: none), and from where to where."""
+        """Split records where a later epoch than that of this task begins, since other tasks of the app may be ahead.
+        Yields the epoch (0: none), the start index and the end index of each part."""
         return self._scan.split(records)
 
     def must_move_for(self, input_: Input, record: LogRecord) -> bool:
-        """Whether the task must move to another epoch before it takes this record up."""
+        """Whether the task must enter another epoch before it handles this record."""
         self._barrier = max(self._barrier, 0 if input_.outside else self._scan.sent_in(record))
         return self.due
 
     @property
     def due(self) -> bool:
-        """The next commit is to move to another epoch, and to be made at once."""
+        """A later epoch is requested: the next commit enters it, and is due at once."""
         return max(self._barrier, self._dispatcher.next_epoch) > self._stamp.epoch
 
     @property
     def stopping(self) -> bool:
-        """The task begins no more work."""
+        """The task starts no more work."""
         return self._last is not None
 
     @property
     def stopped(self) -> bool:
-        """The task has entered its last epoch, and commits no more."""
+        """The task has entered its last epoch, and makes no more commits."""
         return self._last is not None and self._stamp.epoch >= self._last
 
     # -- 2. the commit that moves ------------------------------------------------------------------------------------
     @property
     def next(self) -> int:
-        """The epoch of the task from its next commit on."""
+        """The epoch that the next commit enters; the current one if none is requested."""
         return max(self._barrier, self._dispatcher.next_epoch, self._stamp.epoch)
 
     def enter(self, epoch: int) -> bool:
-        """At the freeze of a commit. False: it is the current epoch already."""
+        """Enter an epoch at the freeze of a commit. False: it is the current epoch already."""
         if epoch == self._stamp.epoch:
             return False
         self._stamp.epoch = epoch
@@ -119,16 +119,16 @@ class EpochAlignment:
         return True
 
     def opened(self, now: int) -> NewRecord:
-        """The control record that says in which epoch the task has opened."""
+        """The control record with the epoch in which the task has opened."""
         return OPENED.record(self._plan.id, Opened(run=self._environment.run, epoch=self._stamp.epoch), now)
 
     # -- 3. its snapshot ---------------------------------------------------------------------------------------------
     def take_snapshot(self, marker: CommitMarker) -> None:
-        """Of the commit that has just been applied."""
+        """Take a snapshot of the commit that has just been applied."""
         snapshots, position = self._environment.snapshots, self._store.position
         if not snapshots.needed(marker.epoch) or position is None:
             return
-        self.cancel_snapshots()  # no earlier one is needed: the leader begins one at a time
+        self.cancel_snapshots()  # earlier ones are obsolete: the leader triggers one checkpoint at a time
         if self._store.held:
             reason = f"its snapshot in the epoch before {marker.epoch} is not written yet"
             self._begin(snapshots.report_failure(self._plan, marker.epoch, reason))

@@ -1,6 +1,6 @@
-"""Finds records that were sent in a later epoch than their receiver is in: it must move to that epoch first.
+"""Finds records that were sent in a later epoch than that of the receiving task, which must enter that epoch first.
 
-Between two looks nearly every record has a stamp that was seen before; that is found out with one look into a set.
+Nearly all records have a stamp that was seen before: one look-up in a set detects that.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tidegate.logs.records import read_headers
 __all__ = ("EpochScan", "epoch_of")
 
 _DIGITS: Final = 19
-"""No epoch has so many."""
+"""More digits than any epoch has."""
 
 
 def epoch_of(headers: Headers, prefix: bytes) -> int | None:
-    """The epoch in which a record was sent. None: another app or run has sent it, or somebody outside, who may also
-    have written what only looks like a stamp."""
+    """The epoch in which a record was sent. None: the record is not from this app and run. Other producers may write a
+    header that resembles a stamp."""
     for name, value in headers:
         if name == STAMP_HEADER:
             stamp = bytes(value or b"")
@@ -33,12 +33,12 @@ class EpochScan:
     def __init__(self, app: str, run: str) -> None:
         self.prefix = f"{app}|{run}|".encode()
         self._seen = 0
-        """The latest epoch among what was looked at."""
+        """The latest epoch of all records so far."""
         self._known: set[bytes] = set()
-        """Stamps of no later one."""
+        """Stamps of epochs that are not later than that."""
 
     def split(self, records: Sequence[LogRecord]) -> Iterator[tuple[int, int, int]]:
-        """Divide records where a later epoch begins: that epoch (0: none), and from where to where."""
+        """Split records where a later epoch begins. Yields the epoch (0: none), the start index and the end index."""
         start, epoch, headers = 0, 0, read_headers(records)
         while (found := self._next(headers, start)) is not None:
             at, later = found
@@ -62,7 +62,7 @@ class EpochScan:
         return None
 
     def _look(self, headers: Headers) -> int | None:
-        """The epoch, if it is later than all before it."""
+        """The epoch, if it is later than that of all records before."""
         epoch = epoch_of(headers, self.prefix)
         if epoch is not None and epoch > self._seen:
             self._seen = epoch

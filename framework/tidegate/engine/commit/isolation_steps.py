@@ -20,7 +20,7 @@ __all__ = ("IsolationSteps",)
 
 
 class IsolationSteps:
-    """Holds what was read back, and has it handled one record at a time."""
+    """Buffers records that were read, and lets the dispatcher handle one at a time."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class IsolationSteps:
 
     @property
     def over(self) -> bool:
-        """Everything that was in the refused commit is committed, and no urgent work is left."""
+        """Everything that was in the refused commit is committed, and no other work can run."""
         if self._dispatcher.ready or self._time.watermark < self._isolation.watermark:
             return False
         return all(input_.handled >= self._isolation.upto.get(source, 0) for source, input_ in self._inputs.items())
 
     def run_next(self) -> None:
-        """One work item: urgent work, else the next record."""
+        """Run one work item: a due timer or queued work, else the next record."""
         dispatcher = self._dispatcher
         self._invoker.latest = self._trial = None
         if not dispatcher.ready:
-            input_, record, position = self._pending.popleft()  # without a record: there is a gap up to the position
+            input_, record, position = self._pending.popleft()  # no record: offsets up to the position are a gap
             if record is not None and self._epochs.must_move_for(input_, record):
                 self._pending.appendleft((input_, record, position))
                 return
@@ -82,14 +82,14 @@ class IsolationSteps:
         return None
 
     def drain(self) -> Iterator[tuple[Input, Sequence[LogRecord], int]]:
-        """What is still held, when no more steps are needed."""
+        """The records that are still buffered when the isolation is over."""
         while self._pending:
             input_, record, position = self._pending.popleft()
             yield input_, [] if record is None else [record], position
 
     def isolation_after(self, error: DataError) -> Isolation | None:
-        """A step was refused: what the task's next life must know. None: nothing helps, for the work at fault is the
-        one that was blamed before, or there was none."""
+        """A step was refused: the isolation for the reopened task. None: isolation does not help, since the step had no
+        work item, or the same one that was blamed before."""
         work, blamed = self._invoker.latest or self._trial, self._isolation.blamed
         if work is None:
             return None

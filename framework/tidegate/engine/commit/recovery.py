@@ -1,14 +1,14 @@
-"""Opening a task's state: the local store brought up to its changelog's end.
+"""Recovery of a task's state: restores the local store up to the end of its changelog.
 
-1. Start the writer: this fences the former owner and settles its last transaction.
-2. Open the local store. One that cannot be read, is ahead of the changelog, of another lineage, or so old that
-   tombstones may be missing, is thrown away; it is only a cache.
-   A store that is empty takes the newest checkpoint that is whole and fits, if there is one.
+1. Start the writer: this fences the former owner and completes or aborts its last transaction.
+2. Open the local store. It is wiped if it cannot be read, is ahead of the changelog, has another lineage, or is so old
+   that tombstones may be compacted away: the store is only a cache.
+   An empty store is initialized from the newest complete checkpoint that fits the changelog, if there is one.
 3. Replay the changelog from the store's position to its end.
 4. Take the input positions and watermarks from the last commit marker.
-5. Commit a first marker of our own, so that the next owner starts from here.
+5. Commit a first marker, so that the next owner starts from here.
 
-Steps 1 to 4 are here; the task does the last, with its ordinary commit.
+This module has steps 1 to 4; step 5 is the first commit of the task.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = 10_000
 _REPORT_SECONDS = 2.0
-"""How often a long replay says how far it is."""
+"""How often a long replay logs its progress."""
 _TOMBSTONE_MS = 24 * 3600 * 1000 // 2
-"""A store that was last written longer ago may have missed the removal of keys: half of what changelogs keep them."""
+"""A store that was last written longer ago may miss tombstones: half of the time for which changelogs keep them."""
 
 
 @dataclass(kw_only=True)
@@ -49,16 +49,16 @@ class Recovered:
     """None: the task never ran."""
     replayed: int = 0
     fetched: bool = False
-    """Whether it began with a checkpoint."""
+    """Whether the store was initialized from a checkpoint."""
     rebuilt: str = ""
-    """Why the local store was thrown away; empty: it was not."""
+    """Why the local store was rebuilt; empty: it was not."""
     milliseconds: float = 0.0
 
 
 async def recover(plan: TaskPlan, environment: Environment) -> Recovered:
     try:
         return await _recover(plan, environment)
-    except StoreCorruptError as error:  # whether it cannot be opened, or turns out to be damaged when it is used
+    except StoreCorruptError as error:  # on opening, or on a later access
         logger.warning("%s: %s", plan.id, error)
         environment.stores.destroy(plan.definition.name, plan.number)
         recovered = await _recover(plan, environment)
@@ -74,7 +74,7 @@ async def _recover(plan: TaskPlan, environment: Environment) -> Recovered:
         reason, replayed = await restorer.restore()
         store = restorer.store
         raw = store.get(MARKER)
-        next(store.scan(*prefix_range(QUEUE)), None)  # the first timer is what the task asks for first
+        next(store.scan(*prefix_range(QUEUE)), None)  # the task reads the first timer: a damaged queue must fail here
     except BaseException:
         with suppress(StoreError):
             restorer.store.close()
@@ -90,7 +90,7 @@ async def _recover(plan: TaskPlan, environment: Environment) -> Recovered:
 
 
 class _StateRestorer:
-    """Brings a task's store up to its changelog's end. The store may be another one afterwards."""
+    """Restores a task's store up to the end of its changelog. `store` is replaced if a checkpoint is used."""
 
     def __init__(self, plan: TaskPlan, environment: Environment) -> None:
         self._plan, self._environment = plan, environment
@@ -99,7 +99,7 @@ class _StateRestorer:
         self.fetched = False
 
     async def restore(self) -> tuple[str, int]:
-        """Wipe the store if it is worth nothing, and replay. Returns why it was wiped, and how much was replayed."""
+        """Wipe an unusable store, and replay. Returns the reason of the wipe, and the number of replayed records."""
         start, end = await _ends(self._plan, self._environment)
         reader = self._environment.log.reader()
         try:
@@ -126,9 +126,9 @@ class _StateRestorer:
         return reason, await _replay(plan, self._environment, self.store, reader, last, start, end)
 
     async def _fetch(self, lineage: str, start: int, end: int) -> None:
-        """Begin with a checkpoint. The store that is there is empty."""
+        """Replace the empty store by one from a checkpoint."""
         environment = self._environment
-        # Another directory each time: a download for an opening that was called off may still be writing to its own.
+        # A new directory each time: the download of a cancelled recovery may still write to its own.
         directory = environment.stores.scratch_directory("restoring", f"{self._plan.id}-{uuid.uuid4().hex[:8]}")
         fault_point("recovery.fetching")
         oldest = environment.clock.now() - _TOMBSTONE_MS
@@ -153,14 +153,14 @@ def _rebuild_reason(position: StorePosition | None, start: int, end: int, now: i
     if position.offset > end:
         return "it is ahead of its changelog"
     if position.offset < start:
-        return "its changelog no longer reaches back so far"
+        return "its changelog starts after its position"
     if now - position.written_ms > _TOMBSTONE_MS and position.offset < end:
-        return "it is so old that removals may be missing from the changelog's tail"
+        return "it is so old that the changelog may have dropped tombstones that it misses"
     return ""
 
 
 async def last_marker(changelog: TopicPartition, reader: Reader, start: int, end: int) -> CommitMarker | None:
-    """The newest commit marker: each commit ends in one, so it is among the last records."""
+    """The newest commit marker. Each commit ends with one, so the search goes backwards from the end."""
     back = 2
     while end > start:
         first = max(start, end - back)
@@ -208,7 +208,7 @@ async def _replay(
 
 
 def _changes(records: Sequence[LogRecord], store: Store) -> list[Change]:
-    """What the records mean for the store: themselves, and the queue entries that follow from timers."""
+    """The changes of the store: the records, and the entries of the timer queue that follow from them."""
     keys, values, _ = read_columns(records, 0, len(records))
     changes: list[Change] = [(key, value) for key, value in zip(keys, values, strict=True) if key is not None]
     timers: dict[bytes, bytes | None] = {}

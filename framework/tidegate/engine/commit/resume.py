@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 async def resume_inputs(
     task: str, inputs: Mapping[TopicPartition, Input], marker: CommitMarker | None, log: Log, metrics: TaskMetrics
 ) -> None:
-    """Each from where the marker says; one that is new to the task, from the log's start."""
+    """Resume each input from the marker's position; an input that is new to the task, from the start of the log."""
     starts, ends = await log.start_offsets(inputs), await log.end_offsets(inputs)
     for source, input_ in inputs.items():
         start = starts[source]
@@ -37,7 +37,7 @@ async def resume_inputs(
         lost = mark.lost_below(start)
         if lost > 0:
             logger.error(
-                "%s: retention removed %d offsets of %s before they were read; going on from %d. "
+                "%s: retention removed %d offsets of %s before they were read; resuming from %d. "
                 "Keep the topic longer (retention=), or run the worker more often.",
                 task, lost, source, start,
             )  # fmt: skip
@@ -46,15 +46,15 @@ async def resume_inputs(
 
 
 async def find_carried(inputs: Mapping[TopicPartition, Input], log: Log) -> dict[TopicPartition, int]:
-    """Inputs that hold what was in flight when the run began, and are not read yet, with their ends."""
+    """Inputs with in-flight records of a restored checkpoint that are not read to their ends, with these ends."""
     carried = [source for source, input_ in inputs.items() if input_.topic.carried]
     ends = await log.end_offsets(carried) if carried else {}
     return {source: end for source, end in ends.items() if inputs[source].position < end}
 
 
 async def find_sent(plan: TaskPlan, outputs: Iterable[Output], log: Log) -> Mapping[TopicPartition, int]:
-    """Whatever earlier lives have sent lies before the ends of today. Readers must come so far before they go by the
-    time of this task: it knows its watermark at once, and they may lag behind."""
+    """The end offsets of all output partitions: everything that this task sent before a restart is below them. Tasks
+    downstream apply its watermark when they have read up to there, since it resumes with its last watermark."""
     if not plan.has_outputs:
         return {}
     targets = {target for output in outputs for target in output.sources}
@@ -64,7 +64,8 @@ async def find_sent(plan: TaskPlan, outputs: Iterable[Output], log: Log) -> Mapp
 
 
 def resume_time(time: CombinedWatermark, marker: CommitMarker) -> None:
-    """A bounded run left time at its end; the next run starts without knowing any."""
+    """Resume the watermarks of the marker. Those of a completed bounded run are at the maximum: the next run starts at
+    the minimum."""
 
     def known(watermark: int) -> int:
         return watermark if watermark < MAX_TIME else MIN_TIME
@@ -77,7 +78,7 @@ def resume_time(time: CombinedWatermark, marker: CommitMarker) -> None:
 
 
 def channel_marks(time: CombinedWatermark) -> dict[str, ChannelMark]:
-    """What a marker says of a task's time, so that the next life can resume it."""
+    """The watermarks of a task's channels, for its commit marker."""
     channels: dict[str, OutsideChannel | SenderChannel] = {
         **{source_name(source): channel for source, channel in time.outside.items()},
         **time.senders,

@@ -1,4 +1,4 @@
-"""How far tasks are, by what they have committed."""
+"""The committed positions of tasks, and their lag."""
 
 from __future__ import annotations
 

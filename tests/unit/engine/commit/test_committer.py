@@ -1,4 +1,4 @@
-"""A commit: positions, state, timers and outputs move together, in one transaction, and the marker says how far."""
+"""A commit: positions, state, timers and outputs change in one transaction, which the commit marker describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a later epoch begins among records that were read."""
+"""Records that were read are split where a later epoch begins."""
 
 from __future__ import annotations
 

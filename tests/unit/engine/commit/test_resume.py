@@ -1,4 +1,4 @@
-"""Where a task goes on after its input has changed under it."""
+"""The resume point of a task whose input topic has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A runner drives coroutines directly, and goes on as an ordinary asyncio task with those that suspend."""
+"""A driver runs coroutines directly, and as an ordinary asyncio task after they suspend."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 
 
 @pytest.fixture
-async def runner() -> AsyncIterator[CoroutineDriver]:
-    runner = CoroutineDriver(asyncio.get_running_loop(), "runner")
-    yield runner
-    await runner.close()
+async def driver() -> AsyncIterator[CoroutineDriver]:
+    driver = CoroutineDriver(asyncio.get_running_loop(), "driver")
+    yield driver
+    await driver.close()
 
 
 @pytest.fixture
-def drive(runner: CoroutineDriver) -> Drive:
+def drive(driver: CoroutineDriver) -> Drive:
     """Run a coroutine to its end; what it raised."""
 
     async def to_the_end(coroutine: Coroutine[Any, Any, Any]) -> BaseException | None:
         ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         try:
-            yielded = runner.drive(lambda: coroutine.send(None))
+            yielded = driver.drive(lambda: coroutine.send(None))
         except StopIteration:
             return None
         except (Exception, asyncio.CancelledError) as error:
             return error
-        runner.resume(coroutine, yielded, ended.set_result)
+        driver.resume(coroutine, yielded, ended.set_result)
         return await asyncio.wait_for(ended, 5)
 
     return to_the_end
 
 
-async def test_a_coroutine_that_does_not_suspend_is_done_at_once(runner: CoroutineDriver) -> None:
+async def test_a_coroutine_that_does_not_suspend_is_done_at_once(driver: CoroutineDriver) -> None:
     async def quick() -> str:
         return "done"
 
     coroutine = quick()
     with pytest.raises(StopIteration) as stop:
-        runner.drive(lambda: coroutine.send(None))
+        driver.drive(lambda: coroutine.send(None))
     assert stop.value.value == "done"
 
 
@@ -186,7 +186,7 @@ async def test_a_context_variable_keeps_its_value_over_a_suspension(drive: Drive
     assert variable.get() == "unset"
 
 
-async def test_cancelling_ends_the_coroutine_with_its_cleanup(runner: CoroutineDriver) -> None:
+async def test_cancelling_ends_the_coroutine_with_its_cleanup(driver: CoroutineDriver) -> None:
     seen = []
 
     async def handler() -> None:
@@ -198,18 +198,18 @@ async def test_cancelling_ends_the_coroutine_with_its_cleanup(runner: CoroutineD
 
     ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     coroutine = handler()
-    runner.resume(coroutine, runner.drive(lambda: coroutine.send(None)), ended.set_result)
-    runner.cancel()  # before its task had a turn
+    driver.resume(coroutine, driver.drive(lambda: coroutine.send(None)), ended.set_result)
+    driver.cancel()  # before its task had a turn
     assert isinstance(await ended, asyncio.CancelledError)
     assert seen == ["cleaned up"]
 
 
-async def test_cancelling_a_coroutine_cancels_what_it_awaits(drive: Drive, runner: CoroutineDriver) -> None:
+async def test_cancelling_a_coroutine_cancels_what_it_awaits(drive: Drive, driver: CoroutineDriver) -> None:
     inner: list[asyncio.Task[None]] = []
 
     async def handler() -> None:
         inner.append(asyncio.create_task(asyncio.sleep(10)))
-        asyncio.get_running_loop().call_soon(runner.cancel)
+        asyncio.get_running_loop().call_soon(driver.cancel)
         await inner[0]
 
     assert isinstance(await drive(handler()), asyncio.CancelledError)
@@ -218,10 +218,10 @@ async def test_cancelling_a_coroutine_cancels_what_it_awaits(drive: Drive, runne
 
 @pytest.mark.parametrize("ending", ["swallow", "replace"])
 async def test_a_cancellation_that_was_not_heeded_does_not_reach_the_next_coroutine(
-    drive: Drive, runner: CoroutineDriver, ending: str
+    drive: Drive, driver: CoroutineDriver, ending: str
 ) -> None:
     async def stubborn() -> None:
-        asyncio.get_running_loop().call_soon(runner.cancel)
+        asyncio.get_running_loop().call_soon(driver.cancel)
         try:
             await asyncio.sleep(10)
         except asyncio.CancelledError:
@@ -254,7 +254,7 @@ async def test_a_coroutine_may_cancel_its_own_task(drive: Drive, wait: bool) -> 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
 async def test_closing_cancels_running_coroutines_without_callbacks(turns: int) -> None:
-    runner = CoroutineDriver(asyncio.get_running_loop(), "runner")
+    driver = CoroutineDriver(asyncio.get_running_loop(), "driver")
     seen: list[Any] = []
 
     async def handler() -> None:
@@ -264,23 +264,23 @@ async def test_closing_cancels_running_coroutines_without_callbacks(turns: int) 
             seen.append("cancelled")  # and goes on to its end
 
     coroutine = handler()
-    runner.resume(coroutine, runner.drive(lambda: coroutine.send(None)), seen.append)
+    driver.resume(coroutine, driver.drive(lambda: coroutine.send(None)), seen.append)
     for _ in range(turns):
         await asyncio.sleep(0)
     async with asyncio.timeout(5):  # `wait_for` would let the loop turn first, in Python 3.11
-        await runner.close()
+        await driver.close()
     assert seen == ["cancelled"]
 
 
-async def test_closing_an_idle_runner_ends_its_task() -> None:
+async def test_closing_an_idle_driver_ends_its_task() -> None:
     before = len(asyncio.all_tasks())
-    runner = CoroutineDriver(asyncio.get_running_loop(), "runner")
-    await runner.close()
+    driver = CoroutineDriver(asyncio.get_running_loop(), "driver")
+    await driver.close()
     assert len(asyncio.all_tasks()) == before
 
 
 @pytest.mark.parametrize("doing", ["nothing", "waiting", "stubborn"])
-def test_an_ending_loop_does_not_wait_for_an_unclosed_runner(doing: str) -> None:
+def test_an_ending_loop_does_not_wait_for_an_unclosed_driver(doing: str) -> None:
     told: list[BaseException | None] = []
 
     async def waiting() -> None:
@@ -291,10 +291,10 @@ def test_an_ending_loop_does_not_wait_for_an_unclosed_runner(doing: str) -> None
                 raise
 
     async def leave_behind() -> None:
-        runner = CoroutineDriver(asyncio.get_running_loop(), "runner")
+        driver = CoroutineDriver(asyncio.get_running_loop(), "driver")
         if doing != "nothing":
             coroutine = waiting()
-            runner.resume(coroutine, runner.drive(lambda: coroutine.send(None)), told.append)
+            driver.resume(coroutine, driver.drive(lambda: coroutine.send(None)), told.append)
         await asyncio.sleep(0)
 
     asyncio.run(leave_behind())  # it cancels what is left, and waits for its end
@@ -306,7 +306,7 @@ def test_an_ending_loop_does_not_wait_for_an_unclosed_runner(doing: str) -> None
 
 
 @pytest.mark.parametrize("wait", [True, False], ids=["while it waits", "while it is idle"])
-async def test_a_runner_continues_after_an_outside_cancellation_of_its_task(drive: Drive, wait: bool) -> None:
+async def test_a_driver_continues_after_an_outside_cancellation_of_its_task(drive: Drive, wait: bool) -> None:
     tasks: list[asyncio.Task[Any]] = []
 
     async def handler() -> None:

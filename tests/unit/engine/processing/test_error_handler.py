@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be read and of handlers that fail: by policy, and nothing else with them."""
+"""Undecodable records and failing handlers follow the error policy, and affect no other records."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_a_key_of_another_type_than_declared_is_the_records_fault() -> None:
 
 
 @pytest.mark.parametrize("wait", [False, True], ids=["direct", "suspended"])
-def test_a_handler_is_repeated_after_a_growing_while(wait: bool) -> None:
+def test_a_handler_is_retried_with_growing_delays(wait: bool) -> None:
     event = {"fail": 3, "wait": wait}
     with bench(retry(5, 1.0, factor=3)) as b:
         b.put("k", event)
@@ -283,7 +283,7 @@ def test_a_handler_is_repeated_after_a_growing_while(wait: bool) -> None:
         assert b.value("total", "k") == 1
 
 
-def test_the_while_does_not_grow_beyond_most() -> None:
+def test_the_delay_does_not_grow_beyond_its_limit() -> None:
     with bench(retry(2000, 1.0, factor=10.0, most=5.0, then=SKIP)) as b:
         b.put("k", {"fail": 10_000})
         b.advance(seconds=1 + 5 * 1999)
@@ -303,7 +303,7 @@ def test_other_keys_continue_while_one_waits_for_its_retry() -> None:
         assert b.outputs(b.out) == [["k", {"fail": 1}], ["k", 1]]
 
 
-def test_a_record_that_waits_for_its_repetition_is_handled_after_a_crash_and_others_are_not() -> None:
+def test_a_record_that_waits_for_its_retry_is_handled_after_a_crash_and_others_are_not() -> None:
     with bench(retry(5, 10.0)) as b:
         b.put("k", {"fail": 1})
         b.put("other", 2)
@@ -316,7 +316,7 @@ def test_a_record_that_waits_for_its_repetition_is_handled_after_a_crash_and_oth
 
 
 @pytest.mark.parametrize(("then", "letters"), [(SKIP, None), (DEAD_LETTER, 1)])
-def test_after_the_last_repetition_then_decides(then: ErrorPolicy, letters: int | None) -> None:
+def test_after_the_last_retry_then_decides(then: ErrorPolicy, letters: int | None) -> None:
     with bench(retry(2, 1.0, then=then)) as b:
         b.put("k", "direct")
         b.put("k", 1)
@@ -328,7 +328,7 @@ def test_after_the_last_repetition_then_decides(then: ErrorPolicy, letters: int 
             assert letter.attempts == 3
 
 
-def test_after_the_last_repetition_the_service_stops_by_default() -> None:
+def test_after_the_last_retry_the_service_stops_by_default() -> None:
     with bench(retry(1, 1.0)) as b:
         b.put("k", "direct")
         with pytest.raises(ServiceFailedError, match="direct"):
@@ -382,7 +382,7 @@ def test_a_timer_whose_handler_fails_finally_has_fired() -> None:
         assert b.outputs(b.out) == []
 
 
-def test_a_timers_handler_is_repeated_too() -> None:
+def test_a_timers_handler_is_retried_too() -> None:
     with Bench(set_timer, timers={"t": failing_timer}, service={"errors": retry(3, 1.0, then=SKIP)}) as b:
         b.put("k")
         b.advance(seconds=10)
@@ -453,7 +453,7 @@ def test_a_handler_that_finishes_despite_its_cancellation_has_finished() -> None
         assert b.value("kept", "k") == "finished anyway"
 
 
-def test_a_time_out_can_be_repeated() -> None:
+def test_a_timeout_can_be_retried() -> None:
     with Bench(hang, service={"errors": retry(1, 1.0, then=SKIP), "timeout": 0.05}) as b:
         b.put("k", "hang")
         b.advance(seconds=1)

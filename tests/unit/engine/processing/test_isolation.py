@@ -1,4 +1,4 @@
-"""A log that refuses a record inside a transaction: the work at fault is found, and only that is given up."""
+"""A log refuses a record of a transaction: the failed work item is found, and only that is given up."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_only_the_records_at_fault_are_dead_lettered(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("policy", [SKIP, retry(3, then=SKIP)])
-def test_or_they_are_skipped_and_not_repeated(monkeypatch: pytest.MonkeyPatch, policy: ErrorPolicy) -> None:
+def test_or_they_are_skipped_and_not_retried(monkeypatch: pytest.MonkeyPatch, policy: ErrorPolicy) -> None:
     with bench_of(policy) as bench, picky_log(monkeypatch):
         bench.put_all(EVENTS)
 

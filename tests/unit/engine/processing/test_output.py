@@ -1,4 +1,4 @@
-"""What a handler emits: where to, under which key, with which time and headers; and what several inputs mean."""
+"""Emitted records: target, key, timestamp and headers; services with several inputs."""
 
 from __future__ import annotations
 

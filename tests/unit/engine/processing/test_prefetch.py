@@ -1,4 +1,4 @@
-"""State that is read ahead in another thread: whenever it arrives, nobody ever sees a value that is not the newest."""
+"""Prefetched state: whenever it arrives, handlers read the newest value."""
 
 from __future__ import annotations
 

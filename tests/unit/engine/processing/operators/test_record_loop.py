@@ -1,4 +1,4 @@
-"""The hot loop's template: every variant compiles, is short and simple, and says in tracebacks where it is."""
+"""The template of the hot loop: every variant compiles, is short and simple, and shows its lines in tracebacks."""
 
 from __future__ import annotations
 
