@@ -137,7 +137,7 @@ def _paragraphs(code: str) -> Iterator[str]:
     return (paragraph.strip("\n") for paragraph in code.split("\n\n") if paragraph.strip())
 
 
-def test_few_blocks_are_left_out_and_each_says_why() -> None:
+def test_few_blocks_are_skipped_and_each_gives_a_reason() -> None:
     skipped = [block for page in PAGES for block in blocks_of(page) if block.kind == "skip"]
     assert all(block.rest for block in skipped), [block.where for block in skipped]
     assert len(skipped) <= 5, [block.where for block in skipped]

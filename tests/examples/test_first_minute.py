@@ -21,7 +21,7 @@ def size_of(directory: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS)
-def test_make_run_installs_what_it_runs_and_no_more(tmp_path: Path) -> None:
+def test_make_run_installs_only_its_dependencies(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     variables = {name: text for name, text in os.environ.items() if name not in ("VIRTUAL_ENV", "MAKEFLAGS")}
     done = subprocess.run(

@@ -44,7 +44,7 @@ def test_a_pair_matches_only_once() -> None:
     assert len(found(*both, *both, like("ann", "bob", 3 * MONTH), like("bob", "ann", 3 * MONTH + 1))) == 1
 
 
-def test_an_answer_after_exactly_a_month_counts_and_a_later_one_starts_anew() -> None:
+def test_an_answer_after_exactly_a_month_counts_and_a_later_one_starts_over() -> None:
     assert found(like("ann", "bob", 0), like("bob", "ann", MONTH)) == [match("ann", "bob", MONTH)]
     late = like("ann", "bob", 0), like("bob", "ann", MONTH + 1)
     assert found(*late) == []

@@ -135,7 +135,7 @@ def test_an_added_field_does_not_break_existing_tables(spark: SparkSession, tmp_
 
 @contextmanager
 def running(spark: SparkSession, shop: Shop, made: Job, flags: dict[str, Any]) -> Iterator[None]:
-    """A job that goes on until the block ends."""
+    """A job that runs until the block ends."""
     stopping, failures = threading.Event(), list[BaseException]()
 
     def run() -> None:

@@ -204,7 +204,7 @@ def compare(expectation: Expectation, rows: Rows) -> None:
 
 
 def compare_followed(expectation: Expectation, rows: Rows) -> None:
-    """Those that follow topics."""
+    """Compare the tables of queries that follow topics."""
     assert Counter((row["id"], row["at"]) for row in rows("likes")) == Counter((i.id, i.at) for i in expectation.likes)
     assert Counter((row["pair"], row["first"], row["second"], row["at"]) for row in rows("matches")) == Counter(
         (match.pair, match.first, match.second, match.at) for match in expectation.matches

@@ -64,7 +64,7 @@ def test_one_checker_may_be_right_and_the_other_wrong() -> None:
     assert list(faults_of("pyright", {line: "why"}, {line: "wrong"}, HERE)) == []
 
 
-def test_a_file_that_cannot_be_read_as_python_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_file_with_a_syntax_error_is_not_skipped(tmp_path: Path) -> None:
     broken = written(tmp_path / "broken.py", "def (:\n")
     with pytest.raises(SuiteError, match=r"broken\.py"):
         mypy([broken])

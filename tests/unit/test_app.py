@@ -170,7 +170,7 @@ def test_a_type_in_place_of_a_name_gives_an_error_with_the_right_parameter() -> 
         App("app").topic("t", "u")  # type: ignore[call-overload]
 
 
-def test_type_checkers_know_what_a_topic_is() -> None:
+def test_type_checkers_infer_a_topics_type() -> None:
     app = App("app")
     assert_type(app.topic("t", value_type=Event, key="name"), Topic[Event])
     assert_type(app.topic("u", value_type=dict[str, int], key=lambda value: value["a"]), Topic[dict[str, int]])
@@ -201,7 +201,7 @@ class Open(pydantic.BaseModel, extra="allow"):
     first: str
 
 
-def test_so_is_one_that_a_pydantic_model_does_not_have() -> None:
+def test_a_key_field_missing_from_a_pydantic_model_is_refused() -> None:
     with pytest.raises(DefinitionError, match="takes its key from 'nmae', and Model has no such field"):
         App("app").topic("t", value_type=Model, key="nmae")
 
@@ -292,7 +292,7 @@ def test_a_service_is_declared_once() -> None:
         app.process(topic)(nothing)
 
 
-def test_what_a_service_reads_and_writes_are_topics_of_an_app() -> None:
+def test_inputs_and_outputs_of_a_service_must_be_topics_of_an_app() -> None:
     app = App("app")
     topic = app.topic("t")
     with pytest.raises(DefinitionError, match="reads no topic"):
@@ -332,16 +332,14 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         (App.actor, ActorOptions, {"key_type"}),
     ],
 )
-def test_what_type_checkers_see_of_options_is_what_there_is(
-    method: Any, options: Any, typed_by_itself: set[str]
-) -> None:
+def test_the_typed_options_equal_the_existing_options(method: Any, options: Any, typed_by_itself: set[str]) -> None:
     parameters = inspect.signature(method).parameters.values()
     taken = {item.name: item.annotation for item in parameters if item.kind is item.KEYWORD_ONLY}
     seen = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
     assert {name: hint for name, hint in taken.items() if name not in typed_by_itself} == seen
 
 
-def test_the_key_type_is_the_topics_unless_the_service_says_otherwise() -> None:
+def test_the_key_type_is_the_topics_unless_the_service_declares_one() -> None:
     app = App("app")
     seen: list[Any] = []
     by_number, by_text = app.topic("numbers", key_type=int), app.topic("texts")

@@ -299,7 +299,7 @@ def test_immutable_means_deeply_so(type_: Any, immutable: bool) -> None:
         (Click, b"{}", "missing 1 required positional argument: 'page'"),
     ],
 )
-def test_a_decode_error_says_what_was_expected_and_where(type_: Any, raw: bytes, expected: str) -> None:
+def test_a_decode_error_names_the_expected_type_and_the_path(type_: Any, raw: bytes, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
         codec_for(type_).decode(raw)
 

@@ -348,7 +348,7 @@ def test_the_banner_shows_the_broker_that_is_used_and_no_web_server_that_is_not(
     assert "6066" not in worker.stdout
 
 
-def test_the_embedded_log_refuses_agents_and_says_what_to_do(make: Make) -> None:
+def test_the_embedded_log_refuses_agents_with_advice(make: Make) -> None:
     shop = make(PIPELINE)
     refused = shop.run("worker", "shop.py", "--broker", "embedded://", code=1).stderr
     assert "(shop.enrich, shop.alarm, totals) need a Kafka broker" in refused

@@ -1,4 +1,4 @@
-"""Nobody reads or sends without the right token, and no stranger is served by accident."""
+"""Reads and writes require the right token, and requests of other origins are not served by accident."""
 
 from __future__ import annotations
 

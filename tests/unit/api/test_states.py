@@ -21,7 +21,7 @@ def point(state: str, key: str, service: str = "greeter") -> str:
     return f"/v1/services/{service}/states/{state}/keys/{quote(key, safe='')}"
 
 
-async def test_every_kind_of_state_reads_as_its_type_says(tmp_path: Path) -> None:
+async def test_every_kind_of_state_is_read_by_its_type(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         await town.visited("ann", place="home")
         await town.visited("ann", place="sea")
@@ -78,7 +78,7 @@ async def test_an_unknown_name_is_reported_as_not_found(tmp_path: Path) -> None:
             assert answer.json()["detail"]
 
 
-async def test_an_answer_says_of_which_commit_it_is(tmp_path: Path) -> None:
+async def test_a_response_names_its_commit(tmp_path: Path) -> None:
     async with served(tmp_path) as town:
         await town.visited("ann")
         first = await town.get(point("seen", "ann"))

@@ -37,7 +37,7 @@ def test_an_error_of_ours_needs_no_traceback() -> None:
     assert "Traceback" not in text
 
 
-def test_an_unexpected_error_says_how_to_see_more() -> None:
+def test_an_unexpected_error_explains_how_to_see_the_traceback() -> None:
     assert describe(caught()).endswith("--debug shows the full traceback.")
 
 

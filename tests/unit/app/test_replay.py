@@ -33,7 +33,7 @@ def test_a_tombstone_and_a_value_that_fails_are_as_they_are() -> None:
     assert [*_through_its_shuffle(STEPPED, b"{")] == [b"{"]
 
 
-def test_the_service_reads_what_the_shuffle_sends() -> None:
+def test_the_replayed_service_reads_the_shuffles_records() -> None:
     read = _behind_its_shuffle(STEPPED)
     assert (read.topic.codec.type, read.key, read.shuffle) == (int, None, None)
     assert _behind_its_shuffle(PLAIN) == PLAIN

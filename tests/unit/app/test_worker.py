@@ -42,7 +42,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-async def test_a_worker_that_could_not_commit_its_last_work_says_so(
+async def test_a_worker_reports_a_failed_last_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled = asyncio.Event()

@@ -27,7 +27,7 @@ def section(workload: str, **figures: Any) -> dict[str, Any]:
     return {workload: {"events": 1000, "machine": where, "runs": runs}}
 
 
-def test_only_what_is_between_the_markers_changes(root: Path) -> None:
+def test_only_text_between_the_markers_changes(root: Path) -> None:
     publish(section("w", rate=123_456.0), root)
     for page in ("README.md", "docs/benchmarks.md"):
         text = (root / page).read_text()

@@ -56,7 +56,7 @@ def hopping(**options: Any) -> App:
 
 
 def tell_all(harness: AppHarness, hops: list[Hop]) -> None:
-    """Some come by the topic, some are told to one actor, some to the other."""
+    """Some arrive through the topic, some as tells to one actor, some to the other."""
     for hop in hops:
         if hop.id % 3 == 0:
             harness.send("events", hop, settle=False)

@@ -98,7 +98,7 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 async def handle_one(host: Host) -> None:
-    """Processing goes on: a word is sent, and its commit seen."""
+    """Processing continues: a word is sent and committed."""
     task = host.engine.tasks["counter.0"]
     before = task.store.position
     await host.producer.send(TopicPartition("words", 0), (b"a", b'"tea"', 0, ()))

@@ -1,4 +1,4 @@
-"""Whoever is not the worker reaches the log through it, or owns it for a while."""
+"""Processes other than the worker reach the log through the worker, or own it for a while."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def forgets_to_await(ctx: Context, event: int, total: Annotated[ValueState[int],
     return send_later(event) if event else None
 
 
-def test_a_plain_handler_that_returns_a_coroutine_fails_and_says_what_to_write(
+def test_a_plain_handler_that_returns_a_coroutine_fails_with_advice(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Bench(forgets_to_await, service={"errors": SKIP}) as bench:

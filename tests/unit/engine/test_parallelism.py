@@ -60,7 +60,7 @@ def test_records_that_another_partitioner_has_placed_find_their_actor() -> None:
         assert set(harness.state(count, "seen", "ann")) == {1, 2}
 
 
-def test_a_record_without_a_key_is_an_error_that_says_so() -> None:
+def test_a_record_without_a_key_gives_a_clear_error() -> None:
     app, clicks, _ = clicks_app(4)
     with AppHarness(app) as harness, pytest.raises(ServiceFailedError) as caught:
         harness.send_raw(clicks, key=None, value=b'{"user":"ann","n":1}')
@@ -75,7 +75,7 @@ def test_with_key_by_too() -> None:
         assert harness.run(harness.log.topics())["app.count.changelog"].partitions == 5
 
 
-def test_a_run_keeps_the_parallelism_that_it_began_with_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_keeps_its_initial_parallelism_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     app, clicks, count = clicks_app(4)
     with AppHarness(app) as harness, caplog.at_level(logging.WARNING):
         harness.send_many(clicks, [Click(f"u{n % 40}", n) for n in range(40)])

@@ -373,7 +373,7 @@ class Names(msgspec.Struct, frozen=True):
 
 
 def test_a_record_that_makes_the_combined_one_too_large_goes_by_the_policy() -> None:
-    """The commit is refused; the task goes on one record at a time, and finds which one it is."""
+    """The commit is refused; the task continues one record at a time, and finds the record at fault."""
 
     async def count(ctx: Context, names: Names, sums: ValueState[int | None]) -> None:
         sums.value = (sums.value or 0) + len(names.names)

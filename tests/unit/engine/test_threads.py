@@ -49,7 +49,7 @@ class Ping(msgspec.Struct, frozen=True):
 
 
 class Barrier:
-    """Handlers wait here until the test lets them go on, or for some seconds."""
+    """Handlers wait here until the test releases them, or for some seconds."""
 
     def __init__(self) -> None:
         self.reached, self.go = threading.Semaphore(0), threading.Event()

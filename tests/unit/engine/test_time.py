@@ -189,7 +189,7 @@ def test_bounded_out_of_orderness_waits_that_long() -> None:
         assert b.watermark(b.service) == 14_999
 
 
-def test_punctuated_time_moves_when_a_record_says_so() -> None:
+def test_a_punctuated_watermark_advances_with_marked_records() -> None:
     marks = Punctuated(mark=lambda value, timestamp: timestamp if value == "mark" else None)
     with Bench(note_watermark, topic={"watermark": marks}) as b:
         for event, timestamp in (("x", 100), ("mark", 50), ("x", 500), ("mark", 40)):

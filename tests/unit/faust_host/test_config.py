@@ -23,7 +23,7 @@ def connected(**options: Any) -> Any:
     return app.faust.conf
 
 
-def test_options_go_to_faust_and_those_that_it_does_not_know_are_refused() -> None:
+def test_options_go_to_faust_and_unknown_options_are_refused() -> None:
     conf = App("app", faust={"stream_buffer_maxsize": 7, "store": "aerospike://"}).faust.conf
     assert (conf.stream_buffer_maxsize, conf.store.scheme) == (7, "aerospike")
     with pytest.raises(DefinitionError, match="Faust has no option 'topic_partition'; did you mean 'topic_partitions'"):

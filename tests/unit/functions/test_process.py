@@ -83,7 +83,7 @@ class Opened(ProcessFunction[Any, Any]):
         self.shared.append(event)
 
 
-def test_what_open_prepares_is_shared_by_all_handlers_of_a_task() -> None:
+def test_resources_from_open_are_shared_by_all_handlers_of_a_task() -> None:
     with Bench(Opened, partitions=2) as bench:
         for number in range(10):
             bench.put(str(number), number)

@@ -85,7 +85,7 @@ async def test_many_are_appended_together_or_not_at_all(running: tuple[App, Topi
     assert await events.send_many([]) == {}
 
 
-async def test_a_value_of_another_type_is_refused_before_its_key_is_looked_for(
+async def test_a_value_of_another_type_is_refused_before_its_key_is_extracted(
     running: tuple[App, Topic[Event]],
 ) -> None:
     _, events = running

@@ -77,5 +77,5 @@ def test_a_file_that_cannot_be_read_is_no_address(near: Path, content: bytes) ->
     assert read_address(near) is None
 
 
-def test_an_address_says_who_it_is() -> None:
+def test_an_address_identifies_its_owner() -> None:
     assert str(Address(pid=7, socket="s", started=1, command="tidegate worker x")) == "process 7 (tidegate worker x)"

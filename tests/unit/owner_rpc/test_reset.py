@@ -81,7 +81,7 @@ async def test_a_topic_that_stays_and_does_not_fit_is_found_before_anything_goes
     assert (await log.topics())["orders"].partitions == 4
 
 
-def test_on_a_log_that_others_use_only_what_is_the_apps_own_is_its_own(plan: Plan) -> None:
+def test_on_a_shared_log_only_the_apps_own_topics_are_reset(plan: Plan) -> None:
     own = {spec.name for spec in plan.specs} | {"shop.gone.changelog", "shop.gone.orders.by-key", "shop.requests"}
     others = {
         "strange",

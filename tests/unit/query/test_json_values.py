@@ -62,7 +62,7 @@ def test_a_key_of_another_type_is_refused() -> None:
         parse_key("seven", int)
 
 
-def test_a_value_is_read_by_its_type_with_what_was_added_since() -> None:
+def test_a_value_is_read_by_its_type_with_fields_added_since() -> None:
     assert values(Grown).value(msgspec.json.encode(Old("ann"))) == {"name": "ann", "age": 7}
 
 
@@ -77,5 +77,5 @@ def test_the_entries_of_a_map_become_an_object() -> None:
     assert values(int, "map", key_type=int).of(entries) == {"1": 10, "base64:/w==": 20}
 
 
-def test_bytes_are_shown_as_what_they_hold() -> None:
+def test_bytes_are_shown_by_their_content() -> None:
     assert values(bytes).value(b"\xff") == {"base64": "/w=="}

@@ -201,6 +201,6 @@ def test_operator_state_is_listed_by_task(harness: AppHarness) -> None:
         view.items("last")
 
 
-def test_an_unknown_state_is_refused_with_those_that_are_there(harness: AppHarness) -> None:
+def test_an_unknown_state_is_refused_with_the_existing_ones(harness: AppHarness) -> None:
     with pytest.raises(UnknownNameError, match=r"'nope'.*known: .*last"):
         harness.run(view_of(harness, "speaker").entries("nope"))

@@ -56,7 +56,7 @@ def test_an_event_without_an_id_goes_to_the_dead_letters() -> None:
         assert letter.error_type == "KeyError"
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     app = App("refused")
     topic = app.topic("topic")
     with pytest.raises(ValueError, match="within must be more than 0"):

@@ -13,7 +13,7 @@ from tidegate_services import Acquire, Decision, RateLimiter
 T = 1_700_000_000_000
 
 
-def test_a_burst_is_allowed_and_then_what_flows_in() -> None:
+def test_a_burst_is_allowed_and_then_the_refill_rate() -> None:
     app = App("limits")
     limiter = RateLimiter(app, rate=2, burst=3)
     with AppHarness(app) as harness:
@@ -26,7 +26,7 @@ def test_a_burst_is_allowed_and_then_what_flows_in() -> None:
         assert harness.ask(limiter.service, "ann", Acquire(3), timestamp=T + 2000).allowed
 
 
-def test_no_span_of_time_sees_more_than_the_burst_and_what_flowed_in() -> None:
+def test_no_interval_exceeds_the_burst_plus_the_refill() -> None:
     app, rate, burst = App("bounds"), 5.0, 7.0
     limiter = RateLimiter(app, rate=rate, burst=burst)
     dice, now = random.Random(7), T
@@ -41,7 +41,7 @@ def test_no_span_of_time_sees_more_than_the_burst_and_what_flowed_in() -> None:
             assert j - i + 1 <= burst + rate * (allowed[j] - start) / 1000 + 1e-6
 
 
-def test_a_request_that_comes_late_takes_from_what_is_there_and_adds_nothing() -> None:
+def test_a_late_request_takes_tokens_and_adds_none() -> None:
     app = App("late")
     limiter = RateLimiter(app, rate=1, burst=2)
     with AppHarness(app) as harness:
@@ -85,7 +85,7 @@ def test_a_topic_is_divided_by_the_limit_and_the_bucket_can_still_be_asked() -> 
         assert not harness.ask(limiter.service, "ann", Acquire(), timestamp=T + 10).allowed
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     app = App("refused")
     topic = app.topic("topic")
     with pytest.raises(ValueError, match="rate must be more than 0"):

@@ -61,7 +61,7 @@ def test_a_key_without_the_extra_is_refused(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("form", "password"), [(PrivateFormat.TraditionalOpenSSL, ""), (PrivateFormat.PKCS8, "open-sesame")]
 )
-def test_keys_of_all_forms_become_what_java_reads(tmp_path: Path, form: PrivateFormat, password: str) -> None:
+def test_keys_of_all_formats_are_converted_for_java(tmp_path: Path, form: PrivateFormat, password: str) -> None:
     settings = with_key(tmp_path, form, password)
 
     options = connection_options(settings)

@@ -41,6 +41,6 @@ def test_the_connector_is_that_of_the_installed_spark() -> None:
     assert any(f"spark-sql-kafka-0-10_2.13-{TESTED}.jar" in jar for jar in jars)
 
 
-def test_a_spark_that_nobody_has_tried_needs_jars_that_are_named() -> None:
+def test_an_untested_spark_version_requires_explicit_jars() -> None:
     with pytest.raises(ConnectorError, match="--jars"):
         connector_jars("4.9.0")

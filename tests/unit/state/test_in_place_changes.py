@@ -207,7 +207,7 @@ async def default_value(
     ctx.emit([kept.value, kept.exists])
 
 
-def test_a_default_that_was_looked_at_does_not_exist() -> None:
+def test_reading_a_default_does_not_store_it() -> None:
     with Bench(default_value) as bench:
         for event in ("look", "set", "clear", "look", "add", "look"):
             bench.put("k", event)
@@ -215,7 +215,7 @@ def test_a_default_that_was_looked_at_does_not_exist() -> None:
         assert bench.outputs(bench.out) == expected
 
 
-def test_a_default_that_was_looked_at_after_a_clear_does_not_exist() -> None:
+def test_reading_a_default_after_a_clear_does_not_store_it() -> None:
     with Bench(default_value) as bench:
         bench.put("k", "add")
         for event in ("clear", "look", "look"):
@@ -277,7 +277,7 @@ async def assign_twice(ctx: Context, event: Any, kept: ValueState[list[int] | No
     kept.value = [2]
 
 
-def test_what_is_assigned_last_is_kept_though_the_handler_suspended_in_between() -> None:
+def test_the_last_assignment_is_kept_across_a_suspension() -> None:
     with Bench(assign_twice) as bench:
         bench.put("k")
         assert bench.value("kept", "k") == [2]

@@ -92,7 +92,7 @@ def test_the_range_of_groups_holds_those_groups_only(key: bytes, subkey: bytes, 
 
 
 @given(st.binary(max_size=4), st.binary(max_size=6))
-def test_the_range_of_a_prefix_holds_what_begins_with_it(rest: bytes, entry: bytes) -> None:
+def test_the_range_of_a_prefix_contains_the_keys_with_that_prefix(rest: bytes, entry: bytes) -> None:
     prefix = b"\x02" + rest
 
     assert within(entry, layout.prefix_range(prefix)) == entry.startswith(prefix)

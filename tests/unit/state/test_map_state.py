@@ -77,7 +77,7 @@ def test_a_missing_entry_is_a_key_error() -> None:
         assert bench.value("kept", "k") == {}
 
 
-def test_iteration_merges_what_is_stored_with_what_is_new_in_order() -> None:
+def test_iteration_merges_stored_and_new_entries_in_order() -> None:
     with Bench(operate) as bench:
         bench.put("k", [["set", "b", 2], ["set", "d", 4], ["set", "f", 6]])
         bench.restart()

@@ -64,7 +64,7 @@ async def highest(ctx: Context, event: Any, top: Annotated[ReducingState[int], R
     ctx.emit(top.value)
 
 
-def test_a_reducing_state_combines_what_is_added() -> None:
+def test_a_reducing_state_combines_added_items() -> None:
     with Bench(highest) as bench:
         for event in (None, 3, 1, 5, "clear", None, -2):
             bench.put("k", event)

@@ -65,7 +65,7 @@ def test_a_store_is_opened_once_at_a_time(directory: Path) -> None:
     store.close()
 
 
-def test_a_closed_store_says_so(directory: Path) -> None:
+def test_a_closed_store_gives_a_clear_error(directory: Path) -> None:
     store = RocksStore(directory)
     store.close()
 
@@ -85,7 +85,7 @@ def test_a_scan_does_not_end_early_when_its_store_is_closed(filled: Path) -> Non
     RocksStore(filled).close()  # and the scan does not hold the files
 
 
-def test_a_wrong_argument_is_not_taken_for_corruption(directory: Path) -> None:
+def test_a_wrong_argument_is_not_reported_as_corruption(directory: Path) -> None:
     store = RocksStore(directory)
 
     with pytest.raises(KeyError, match="only support bytes"):
@@ -94,7 +94,7 @@ def test_a_wrong_argument_is_not_taken_for_corruption(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("reserved", [b"", b"\x00", b"\x00position"])
-def test_no_change_reaches_what_the_store_keeps_for_itself(directory: Path, reserved: bytes) -> None:
+def test_no_change_reaches_the_stores_internal_keys(directory: Path, reserved: bytes) -> None:
     store = RocksStore(directory)
 
     with pytest.raises(ValueError, match="not the key of an entry"):

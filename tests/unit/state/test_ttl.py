@@ -144,7 +144,7 @@ def test_an_expired_value_is_removed_from_store_and_changelog() -> None:
         assert stored(b) == 0
 
 
-def test_the_sweep_leaves_what_was_written_meanwhile() -> None:
+def test_the_ttl_sweep_keeps_values_rewritten_meanwhile() -> None:
     with Bench(keep) as b:
         b.put("old", 1)
         b.put("new", 1)

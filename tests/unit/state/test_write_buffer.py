@@ -116,7 +116,7 @@ def test_a_snapshot_counts_as_a_flush_once_it_is_written(tmp_path: Path) -> None
     assert not store.held
 
 
-def test_a_reader_never_misses_what_another_thread_passes_on() -> None:
+def test_a_reader_never_misses_changes_flushed_by_another_thread() -> None:
     below = MemoryStore()
     store = WriteBuffer(below, entries=50, applies=3, piece=3)
     keys = [b"\x02%02d" % number for number in range(40)]

@@ -142,12 +142,12 @@ def test_it_is_used_in_a_with_statement(use: Callable[[AppHarness], object]) -> 
         use(harness)
 
 
-def test_keyed_state_is_not_looked_at_without_a_key() -> None:
+def test_keyed_state_cannot_be_read_without_a_key() -> None:
     with AppHarness(app) as harness, pytest.raises(UsageError, match=r"harness\.state\(counter, 'seen', key\)"):
         harness.state(counter, "seen")
 
 
-def test_unknown_names_are_refused_with_those_that_are_known() -> None:
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="counter"), AppHarness(app, services=["unknown"]):
         pass
     with AppHarness(app) as harness:
@@ -163,7 +163,7 @@ def test_unknown_names_are_refused_with_those_that_are_known() -> None:
             harness.send(words, 5)  # type: ignore[misc]
 
 
-def test_it_gives_up_on_handlers_that_wait_for_ever() -> None:
+def test_the_harness_times_out_on_handlers_that_wait_forever() -> None:
     stuck = App("stuck")
     events = stuck.topic("events")
 
@@ -175,7 +175,7 @@ def test_it_gives_up_on_handlers_that_wait_for_ever() -> None:
         harness.send(events, 1, key="k")
 
 
-def test_a_waiting_handler_can_be_looked_at_and_released() -> None:
+def test_a_suspended_handler_can_be_inspected_and_released() -> None:
     slow = App("slow")
     events = slow.topic("events")
     gate = asyncio.Event()

@@ -362,7 +362,7 @@ def test_an_incompatible_savepoint_is_refused_before_any_change(tmp_path: Path) 
 
 
 def _refused(harness: AppHarness, wrong: App, right: App) -> None:
-    """The old run goes on with the old code."""
+    """The old run continues with the old code."""
     definition, services = harness._definition, harness._services
     harness._definition = wrong.define()
     harness._services = harness._definition.services

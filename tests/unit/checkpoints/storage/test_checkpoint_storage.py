@@ -135,7 +135,7 @@ def test_a_savepoint_has_the_name_of_a_folder(name: str) -> None:
         check_name(name)
 
 
-def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_an_unwritable_storage_gives_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     storage = CheckpointStorage(f"file://{tmp_path / 'file'}", "shop")
 

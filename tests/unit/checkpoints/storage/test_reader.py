@@ -73,7 +73,7 @@ def test_a_damaged_file_is_rejected(url: str, tmp_path: Path, damage: str) -> No
         reader.verify()
 
 
-def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_or_task_gives_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFoundError):
         open_uri(f"file://{tmp_path}/nowhere")
     storage = CheckpointStorage(str(tmp_path), "shop")

@@ -462,7 +462,7 @@ def test_a_value_within_another_may_be_none_only_if_the_type_says_so() -> None:
         harness.upgrade(make(ValueState[list[int] | None])[0])
 
 
-def test_a_class_says_which_of_its_functions_are_migrations() -> None:
+def test_a_class_declares_its_migrations() -> None:
     app = App("app")
     events = app.topic("events", value_type=int)
     with pytest.raises(DefinitionError, match="staticmethod"):

@@ -322,7 +322,7 @@ async def the_rest(ctx: Context, timer: Timer) -> None:
     fired.append(("rest", timer.name))
 
 
-def test_a_timer_goes_to_the_handler_of_its_name_or_to_the_one_for_all_others() -> None:
+def test_a_timer_goes_to_its_named_handler_or_the_default_handler() -> None:
     with Bench(obey, timers={"one": named, None: the_rest}) as b:
         b.put("k", [["set", "one", 1], ["set", "two", 2], ["set", "", 3], ["set", "drei ü", 4]], timestamp=0)
         b.finish()

@@ -252,7 +252,7 @@ def test_inputs_that_are_not_co_partitioned_are_refused_with_advice() -> None:
         pass
 
 
-def test_the_origin_says_where_a_record_was_read() -> None:
+def test_the_origin_names_the_position_of_a_record() -> None:
     async def handle(ctx: Context, event: Any) -> None:
         assert ctx.origin is not None
         ctx.emit(list(ctx.origin))

@@ -24,7 +24,7 @@ from tidegate.state.write_buffer import WriteBuffer
 
 
 class Later(Executor):
-    """Does what it is given in two steps, each when it is told to: the work, and letting others know."""
+    """An executor with two manual steps: to run the work, and to deliver the results."""
 
     def __init__(self) -> None:
         self._given: list[tuple[Future[Any], Callable[[], Any]]] = []

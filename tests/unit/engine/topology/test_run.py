@@ -75,7 +75,7 @@ def test_a_new_run_has_its_own_changelogs_and_transactional_ids() -> None:
         assert harness.state(split, "seen", "a") == {"a": 2}
 
 
-def test_a_worker_that_hears_of_another_run_stops_and_says_so() -> None:
+def test_a_worker_that_sees_a_newer_run_stops_with_an_error() -> None:
     app, *_ = words_app()
     with AppHarness(app) as harness:
         harness.run(begin_run(harness, Run(id="2", savepoint="monday")))

@@ -116,7 +116,7 @@ class Heir(SingleWorker):
 
 
 class SlowLog(MemoryLog):
-    """Somebody leaves while the log is asked how far they are, and answers to appends take a while."""
+    """A worker leaves during a query of the end offsets, and append responses are delayed."""
 
     heir: Heir | None = None
 

@@ -30,7 +30,7 @@ WORKERS = 3
 
 
 class Group:
-    """Says who owns what, and whom it has told. A worker that was not told goes on as before."""
+    """Assigns tasks, and records which workers know it. A worker that does not know it continues as before."""
 
     def __init__(self) -> None:
         self.generation = 1
@@ -163,7 +163,7 @@ class World:
         self.group.generation += 1
 
     async def tell(self, worker: int) -> None:
-        """The worker learns how things are, begins to open what is new, and gives up the rest."""
+        """The worker receives its assignment, begins to open new tasks, and gives up revoked ones."""
         self.places[worker].learn()
         await self.engines[worker]._task_manager.reconcile()
 
@@ -294,7 +294,7 @@ async def test_a_worker_suspended_during_a_reassignment_is_fenced_and_does_not_f
     await world.stop()
 
 
-async def test_a_lost_answer_is_looked_up_in_the_log() -> None:
+async def test_a_lost_response_is_resolved_from_the_log() -> None:
     world = World()
     await world.start()
     await world.send(5)

@@ -145,7 +145,7 @@ class Same(msgspec.Struct, tag=True):
         (int, None),
     ],
 )
-def test_values_of_all_kinds_say_what_their_fields_are(value_type: Any, kind: Any) -> None:
+def test_values_of_all_kinds_expose_their_field_types(value_type: Any, kind: Any) -> None:
     assert field_key_type(value_type, "id") is kind
 
 

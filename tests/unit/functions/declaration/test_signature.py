@@ -100,7 +100,7 @@ def test_a_context_without_annotation_is_known_by_its_name() -> None:
         assert bench.value("total", "k") == 7
 
 
-def test_annotations_may_name_what_is_local_to_the_caller() -> None:
+def test_annotations_may_name_local_types_of_the_caller() -> None:
     class Local(msgspec.Struct, frozen=True):
         name: str
 

@@ -146,7 +146,7 @@ async def test_a_transaction_with_a_lost_response_is_found_in_the_log(log: Embed
     assert values(await read_all(log, A0)) == values(await read_all(log, A1)) == [b"1"]
 
 
-async def test_a_log_that_is_not_running_says_so(tmp_path: Path) -> None:
+async def test_a_stopped_log_gives_a_clear_error(tmp_path: Path) -> None:
     log = EmbeddedLog(tmp_path)
     with pytest.raises(LogError, match="not running"):
         await log.create([TopicSpec(name="a", partitions=1)])

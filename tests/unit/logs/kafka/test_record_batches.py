@@ -49,7 +49,7 @@ def test_no_batch_is_larger_than_the_limit_and_none_is_empty() -> None:
     assert all(100 < size <= 1000 for size in sizes)
 
 
-def test_the_position_is_the_one_after_the_last_record() -> None:
+def test_the_position_is_after_the_last_record() -> None:
     upload = PartitionBatches(producer(), SOURCE, records(30), 0)
     drain(upload)
     assert upload.position == 50 + 30

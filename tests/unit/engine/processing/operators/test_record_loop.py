@@ -64,7 +64,7 @@ def test_a_shape_is_compiled_once() -> None:
     assert compiled_loop(Shape(states=2, handles=2)) is compiled_loop(Shape(handles=2, states=2))
 
 
-def test_a_variant_has_what_its_features_need_and_nothing_else() -> None:
+def test_a_variant_contains_only_the_code_of_its_features() -> None:
     plain = loop_source(Shape())
     for word in ("await", "state", "seen", "extract", "mark :=", "timers_set:", "fault_point", "settle"):
         assert word not in plain.replace("states = loop", "").replace(", loop.states", "").replace("states\n", "\n")
