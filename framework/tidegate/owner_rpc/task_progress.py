@@ -27,7 +27,7 @@ async def committed_status(plan: Plan, log: Observer, workers: Iterable[Worker])
             state=(TaskState.RUNNING if owner else TaskState.CLOSED).value,
             lag=known.lag(ends),
             watermark=known.watermark,
-            waiting=known.waiting,
+            waiting=known.unfinished,
             worker=owner,
         )
         found[task.definition.name].append(status)

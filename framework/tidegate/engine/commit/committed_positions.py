@@ -35,7 +35,7 @@ class CommittedPositions:
 
     marker: CommitMarker | None
     """None: the task never ran."""
-    waiting: int
+    unfinished: int
     """Number of records that were started and are not finished."""
     handled: Mapping[TopicPartition, int]
     """Per input partition: all records below this offset are finished."""
@@ -49,7 +49,7 @@ class CommittedPositions:
 
     def finished(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a bounded run with these end offsets is complete."""
-        return self.watermark >= MAX_TIME and not self.waiting and not self.lag(ends)
+        return self.watermark >= MAX_TIME and not self.unfinished and not self.lag(ends)
 
 
 async def read_committed(
@@ -77,7 +77,7 @@ async def read_committed(
     found = {
         name: CommittedPositions(
             marker=markers[name],
-            waiting=sum(len(mark.unfinished) for mark in by_source.values()),
+            unfinished=sum(len(mark.unfinished) for mark in by_source.values()),
             handled={source: handled[source, mark.resume_at] for source, mark in by_source.items()},
         )
         for name, by_source in marks.items()

@@ -63,9 +63,9 @@ class TaskContext(Context):
         "_clock",
         "_definition",
         "_detached_stamp",
+        "_handles",
         "_info",
         "_key_check",
-        "_live",
         "_objects",
         "_outputs",
         "_record",
@@ -114,15 +114,15 @@ class TaskContext(Context):
         self.emitted = emitted
         self.journal = Journal(clock.now, lambda: time.age, check_encoding=backend.check_encoding)
         self._objects = backend.handles(self.journal)
-        self._live: list[StateHandle] = list(self._objects.values())
-        self.leaf_handles: list[StateHandle] = [handle for live in self._live for handle in live.leaf_handles]
+        self._handles: list[StateHandle] = list(self._objects.values())
+        self.leaf_handles: list[StateHandle] = [leaf for handle in self._handles for leaf in handle.leaf_handles]
         """The handles whose `seen` is reset before each record."""
-        only, cells = next(iter(self._live), None), backend.only_plain
+        only, cells = next(iter(self._handles), None), backend.only_plain
         self.only_state = (only, cells) if isinstance(only, Single) and cells is not None else (None, None)
         """The only state of the service and its cells, if it is plain: the hot loop looks up its entries itself."""
         self.mutable = backend.check_encoding or any(cells.mutable for cells in backend.all)
         """Whether values are encoded when a handler finishes."""
-        self._key_check = next((live for live in self._live if isinstance(live, Single)), None)
+        self._key_check = next((handle for handle in self._handles if isinstance(handle, Single)), None)
         """A state whose first access checks that the key belongs to this task: see `StateBackend`."""
         timeless = all(topic.mailbox for topic in definition.topics)
         self._timers = TimersHandle(
@@ -184,7 +184,7 @@ class TaskContext(Context):
         return self._record if self.chunk is None else self.chunk.current
 
     def hold(self, record: LogRecord | None) -> None:
-        """Keep this as the current record while the chunk goes on."""
+        """Keep this as the current record while the hot loop handles later records of the chunk."""
         self._record, self.chunk = record, None
 
     def end(self) -> None:
@@ -234,17 +234,17 @@ class TaskContext(Context):
         self._detached_stamp = self.stamp.headers
         self.journal.rollback()
         self.journal.undo[:] = undo
-        for live in self._live:
-            live.move_to(move)
+        for handle in self._handles:
+            handle.move_to(move)
         self._timers.move_to(move)
         self.private = private
 
     def preload(self) -> None:
         """Before the handler runs in a thread: copy the states of one entry per key, which saves a round trip each."""
-        for live in self._live:
-            if isinstance(live, Single) and isinstance(live.cells, PrivateCells):
+        for handle in self._handles:
+            if isinstance(handle, Single) and isinstance(handle.cells, PrivateCells):
                 with suppress(DataError):  # raised again when the handler accesses the state
-                    live.cells.copy(self.journal.key)
+                    handle.cells.copy(self.journal.key)
 
     def abandon(self) -> None:
         """The handler still runs in a thread, which cannot be stopped: its accesses raise HandlerOverError from now on,
@@ -255,8 +255,8 @@ class TaskContext(Context):
         """A handler that had suspended has finished: merge its changes and outputs into the shared state."""
         self.journal.settle()
         private = self.private or {}
-        operators = [live for live in self._live if isinstance(live, OperatorHandle)]
-        operator_cells = {live.cells for live in operators}
+        operators = [handle for handle in self._handles if isinstance(handle, OperatorHandle)]
+        operator_cells = {handle.cells for handle in operators}
         for mine in private.values():
             if mine not in operator_cells:
                 mine.merge()
@@ -265,8 +265,8 @@ class TaskContext(Context):
             emitted = Emissions(chain.from_iterable(map(self._stamped, emitted.each())))
         self._use_shared_cells()
         self.emitted.extend(emitted)
-        for live in operators:
-            live.redo()
+        for handle in operators:
+            handle.redo()
         self.journal.settle()
 
     def _stamped(self, emitted: Emitted) -> Emitted:
@@ -279,8 +279,8 @@ class TaskContext(Context):
         def move(cells: Cells) -> Cells:
             return cells.shared if isinstance(cells, PrivateCells) else cells
 
-        for live in self._live:
-            live.move_to(move)
+        for handle in self._handles:
+            handle.move_to(move)
         self._timers.move_to(move)
         self.journal.undo.clear()
         self.emitted = self._shared_emitted

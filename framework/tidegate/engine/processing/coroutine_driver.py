@@ -60,7 +60,7 @@ class CoroutineDriver:
                 _enter_task(self._loop, outer)
 
     def variables(self) -> contextvars.Context:
-        """A copy of the context variables that handlers see, for one that goes on in a thread."""
+        """A copy of the context variables of handlers, for a handler in a thread."""
         return self._context.copy()
 
     def resume(self, coroutine: Coroutine[Any, Any, Any], yielded: Any, done: Done) -> None:

@@ -46,6 +46,6 @@ async def test_services_that_share_a_partition_have_separate_positions() -> None
     committed, ends = await read_committed(log, plan.tasks)
 
     assert ends == {WORDS: 6}, "the transaction has a marker"
-    found = {name: (task.lag(ends), task.waiting, task.finished(ends)) for name, task in committed.items()}
+    found = {name: (task.lag(ends), task.unfinished, task.finished(ends)) for name, task in committed.items()}
     assert found == {"quick.0": (0, 0, True), "slow.0": (4, 1, False), "new.0": (6, 0, False)}
     assert not committed["quick.0"].finished({WORDS: 7})
