@@ -265,7 +265,7 @@ class AgainstADict(RuleBasedStateMachine):
         assert self.store.get_many(names) == [self.model.get(name) for name in names]
 
     @invariant()
-    def same(self) -> None:
+    def store_equals_model(self) -> None:
         if hasattr(self, "store"):
             assert dict(self.store.scan(*ALL)) == self.model
             assert list(self.store.scan(*ALL, reverse=True)) == sorted(self.model.items(), reverse=True)

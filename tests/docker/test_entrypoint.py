@@ -62,7 +62,7 @@ class Container:
         self.data.mkdir()
         (directory / "shop.py").write_text(SHOP)
         self._install()
-        self._lives: list[subprocess.Popen[str]] = []
+        self._processes: list[subprocess.Popen[str]] = []
         self.user = NOBODY if os.getuid() == 0 else os.getuid()
         for path in (directory, self.data):
             os.chown(path, self.user, -1)
@@ -92,51 +92,51 @@ class Container:
         user: dict[str, Any] = {}
         if os.getuid() == 0:
             user = {"user": self.user, "group": self.user, "extra_groups": []}
-        with (self.directory / "said").open("a") as said:
-            life = subprocess.Popen(
+        with (self.directory / "output").open("a") as output:
+            process = subprocess.Popen(
                 [DOCKER / "entrypoint.sh", *arguments],
                 cwd=self.directory,
                 env={**self.environment, **(environment or {})},
                 stdin=subprocess.PIPE,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 text=True,
                 **{**user, **options},
             )
-        self._lives.append(life)
-        return life
+        self._processes.append(process)
+        return process
 
     def run(self, *arguments: str, given: str = "", **options: Any) -> tuple[int, str]:
-        """A command to its end; what it said."""
-        before = len(self.said)
-        life = self.start(*arguments, **options)
-        life.communicate(given, timeout=SECONDS)
-        return life.returncode, self.said[before:]
+        """Run a command to its end; return its exit code and output."""
+        before = len(self.output)
+        process = self.start(*arguments, **options)
+        process.communicate(given, timeout=SECONDS)
+        return process.returncode, self.output[before:]
 
     @property
-    def said(self) -> str:
-        path = self.directory / "said"
+    def output(self) -> str:
+        path = self.directory / "output"
         return path.read_text() if path.exists() else ""
 
-    def wait_for(self, text: str, life: subprocess.Popen[str]) -> None:
+    def wait_for(self, text: str, process: subprocess.Popen[str]) -> None:
         deadline = time.monotonic() + SECONDS
-        while text not in self.said:
-            assert life.poll() is None, self.said
-            assert time.monotonic() < deadline, self.said
+        while text not in self.output:
+            assert process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
             time.sleep(0.02)
 
     def sums(self) -> list[int]:
-        code, said = self.run("tidegate", "tail", "shop:app", "sums", "--from-beginning", "--until-end")
-        assert code == 0, said
-        return sorted(json.loads(line)["value"] for line in said.splitlines() if line.startswith("{"))
+        code, output = self.run("tidegate", "tail", "shop:app", "sums", "--from-beginning", "--until-end")
+        assert code == 0, output
+        return sorted(json.loads(line)["value"] for line in output.splitlines() if line.startswith("{"))
 
     def end(self) -> None:
-        for life in self._lives:
-            if life.poll() is None:
-                life.kill()
-            life.wait(10)
-            if life.stdin is not None:
-                life.stdin.close()
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 @pytest.fixture
@@ -153,13 +153,13 @@ def test_on_sigterm_the_worker_drains_commits_leaves_and_exits_with_0(container:
     worker = container.start("worker")
     container.wait_for("recovered 0 keys", worker)
     assert Path(f"/proc/{worker.pid}").stat().st_uid == container.user != 0
-    code, said = container.run("tidegate", "send", "shop:app", "orders", given="1\n2\n3\n1000\n")
-    assert code == 0, said
+    code, output = container.run("tidegate", "send", "shop:app", "orders", given="1\n2\n3\n1000\n")
+    assert code == 0, output
     container.wait_for("waiting", worker)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(SECONDS) == 0, container.said
-    assert "SIGTERM: stopping" in container.said
-    assert "stopped: everything that was handled is committed" in container.said
+    assert worker.wait(SECONDS) == 0, container.output
+    assert "SIGTERM: stopping" in container.output
+    assert "stopped: everything that was handled is committed" in container.output
 
     again = container.start("worker")
     container.wait_for("recovered 3 keys", again)
@@ -185,24 +185,24 @@ def test_the_health_check_reports_whether_the_worker_responds(container: Contain
     container.wait_for("recovered 0 keys", worker)
     deadline = time.monotonic() + SECONDS
     while not (healthy("/livez") and healthy("/readyz")):
-        assert time.monotonic() < deadline, container.said
+        assert time.monotonic() < deadline, container.output
     assert not healthy("/no-such-path")
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(SECONDS) == 0, container.said
+    assert worker.wait(SECONDS) == 0, container.output
     assert not healthy("/livez")
 
 
 def test_flags_go_to_the_worker_and_other_commands_are_run(container: Container) -> None:
-    code, said = container.run("worker", "--no-such-flag")
+    code, output = container.run("worker", "--no-such-flag")
     assert code == 2
-    assert "--no-such-flag" in said
+    assert "--no-such-flag" in output
     assert container.run("tidegate", "--version")[0] == 0
 
 
 def test_without_an_app_the_error_names_the_setting(container: Container) -> None:
-    code, said = container.run("worker", environment={"TIDEGATE_APP": ""})
+    code, output = container.run("worker", environment={"TIDEGATE_APP": ""})
     assert code == 64
-    assert "Set TIDEGATE_APP=package.module:app" in said
+    assert "Set TIDEGATE_APP=package.module:app" in output
 
 
 def test_a_volume_that_belongs_to_others_is_named(container: Container) -> None:
@@ -210,15 +210,15 @@ def test_a_volume_that_belongs_to_others_is_named(container: Container) -> None:
         pytest.skip("only root can make a directory that is somebody else's")
     others = container.directory / "others"
     others.mkdir(mode=0o755)
-    code, said = container.run(environment={"TIDEGATE_DATA": str(others)})
+    code, output = container.run(environment={"TIDEGATE_DATA": str(others)})
     assert code == 64
-    assert f"user {container.user} cannot write to {others}" in said
-    assert "fsGroup" in said
+    assert f"user {container.user} cannot write to {others}" in output
+    assert "fsGroup" in output
 
 
 def test_root_is_refused(container: Container) -> None:
     if os.getuid() != 0:
         pytest.skip("nobody here is root")
-    code, said = container.run(user=0, group=0, extra_groups=[])
+    code, output = container.run(user=0, group=0, extra_groups=[])
     assert code == 64
-    assert "Start it as another user" in said
+    assert "Start it as another user" in output

@@ -125,10 +125,10 @@ def test_a_flag_overrides_the_environment_which_overrides_the_app(project: Proje
 def test_a_misspelt_variable_is_reported_when_a_worker_starts(project: Project) -> None:
     done = project.run("worker", "hello.py", "--until-end", TIDEGATE_COMIT_INTERVAL="1")
 
-    said = [line for line in done.stderr.splitlines() if "TIDEGATE_COMIT_INTERVAL" in line]
-    assert len(said) == 1
-    assert said[0].startswith("Warning")
-    assert "did you mean TIDEGATE_COMMIT_INTERVAL?" in said[0]
+    warnings = [line for line in done.stderr.splitlines() if "TIDEGATE_COMIT_INTERVAL" in line]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("Warning")
+    assert "did you mean TIDEGATE_COMMIT_INTERVAL?" in warnings[0]
 
 
 def test_a_partition_count_set_too_late_is_reported(project: Project) -> None:
