@@ -205,7 +205,7 @@ def test_without_an_app_the_error_names_the_setting(container: Container) -> Non
     assert "Set TIDEGATE_APP=package.module:app" in output
 
 
-def test_a_volume_that_belongs_to_others_is_named(container: Container) -> None:
+def test_a_volume_of_another_user_is_named(container: Container) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can make a directory that is somebody else's")
     others = container.directory / "others"

@@ -159,7 +159,7 @@ def test_the_services_agree_with_a_plain_fold(given_likes: list[Like], crash: in
     assert through_the_services(given_likes, crash_after=crash).differences(expected(given_likes)) == []
 
 
-def test_a_late_answer_finds_the_like_although_others_are_a_month_ahead() -> None:
+def test_a_late_answer_finds_its_like_although_other_events_are_a_month_later() -> None:
     given = [
         like("ann", "bob", START),
         like("ann", "cem", START + MONTH + LATE),

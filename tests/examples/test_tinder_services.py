@@ -68,7 +68,7 @@ def test_an_unanswered_like_is_forgotten_after_a_month(harness: AppHarness) -> N
     assert harness.timers(matchmaker, "ann|bob") == []
 
 
-def test_an_answer_within_the_month_counts_although_it_comes_late(harness: AppHarness) -> None:
+def test_a_late_answer_within_the_month_counts(harness: AppHarness) -> None:
     send(harness, like("ann", "bob"))
     send(harness, like("cy", "dee", MONTH + LATE))  # time has come so far, but waits for late likes
     send(harness, like("bob", "ann", MONTH))

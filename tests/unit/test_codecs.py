@@ -208,7 +208,7 @@ def test_values_round_trip(kind: str, data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_no_bytes_at_all_raise_anything_but_a_decode_error(raw: bytes) -> None:
+def test_arbitrary_bytes_raise_only_decode_errors(raw: bytes) -> None:
     for type_ in (Like, Person, Click, Any, dict[int, list[float]], datetime):
         codec = codec_for(type_)
         try:
@@ -336,7 +336,7 @@ def test_a_decode_error_does_not_show_the_data() -> None:
         (list[Like], [Stranger()], "Stranger is unsupported"),
     ],
 )
-def test_a_value_that_would_not_come_back_is_refused(type_: Any, value: Any, expected: str) -> None:
+def test_a_value_that_does_not_round_trip_is_refused(type_: Any, value: Any, expected: str) -> None:
     with pytest.raises(EncodeError, match=expected):
         codec_for(type_).encode(value)
 

@@ -183,7 +183,7 @@ async def test_a_hundred_concurrent_unbounded_scans_get_a_page_or_429_without_bl
         assert (await town.get(SCAN, params={"limit": 10})).status_code == 200
 
 
-async def test_an_address_that_is_taken_is_an_error_if_it_was_chosen_and_else_the_next_one_is_used() -> None:
+async def test_an_explicit_port_in_use_is_an_error_and_a_default_one_moves_on() -> None:
     with bind("127.0.0.1:0", explicit=True) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SettingsError, match="another process does"):

@@ -182,9 +182,7 @@ async def test_until_the_worker_is_ready_clients_get_503_with_retry_after(tmp_pa
         assert (await town.get("/readyz")).status_code == 200
 
 
-async def test_a_worker_that_has_not_heard_of_its_group_answers_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_without_an_assignment_answers_no_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tmp_path) as town:
         await town.visited("ann")
         monkeypatch.setattr(town.app.host.engine.membership, "session_valid", False, raising=False)

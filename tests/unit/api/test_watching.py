@@ -36,7 +36,7 @@ async def test_a_watch_sends_a_keys_current_value_and_then_every_commit(tmp_path
         await watching.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_map_tells_which_entries_changed(tmp_path: Path) -> None:
+async def test_a_map_watch_lists_the_changed_entries(tmp_path: Path) -> None:
     async with served(tmp_path) as town, asyncio.timeout(SECONDS):
         await town.visited("ann")
         watching = events(town, "places", key="ann")

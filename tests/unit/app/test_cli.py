@@ -115,7 +115,7 @@ def test_config_shows_each_effective_setting_and_its_source(
     assert shown["partitions"]["variable"] == "TIDEGATE_PARTITIONS"
 
 
-def test_config_tells_of_a_variable_that_is_no_setting(
+def test_config_reports_an_unknown_variable(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import json

@@ -214,7 +214,9 @@ def test_any_storage_will_do(url: str, tmp_path: Path) -> None:
         assert harness.state("second", "seen", "k") == 300
 
 
-def test_a_storage_that_others_cannot_reach_is_noticed(harness: AppHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storage_that_other_workers_cannot_reach_is_detected(
+    harness: AppHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on two machines with a path on each: the task has put its snapshot, and the leader does not find it."""
     put = CheckpointStorage.put
 

@@ -209,7 +209,7 @@ def test_files_that_a_complete_checkpoint_has_are_not_uploaded_again(tmp_path: P
         assert Look(harness, saved, tmp_path).count("second", "77") == 1
 
 
-def test_a_store_that_a_snapshot_was_taken_of_need_not_be_flushed_so_soon(tmp_path: Path) -> None:
+def test_a_snapshot_postpones_the_next_flush_of_its_store(tmp_path: Path) -> None:
     with AppHarness(make_app(), checkpoints=tmp_path / "kept", directory=tmp_path / "stores") as harness:
         flushed = task(harness, "first", 0)
         began, every = harness.engine.clock.monotonic(), harness.engine.settings.flush_seconds

@@ -34,7 +34,7 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
     assert not access.directory.exists()
 
 
-async def test_without_a_worker_the_log_is_owned_and_let_go(tmp_path: Path) -> None:
+async def test_without_a_worker_the_log_is_locked_and_released(tmp_path: Path) -> None:
     access = access_to(tmp_path)
     async with access.opened() as operations:
         await access.create_topics()
@@ -77,7 +77,7 @@ async def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
     await first.release()
 
 
-async def test_a_worker_waits_for_a_command_to_let_go(tmp_path: Path) -> None:
+async def test_a_worker_waits_for_a_command_to_release_the_log(tmp_path: Path) -> None:
     access = access_to(tmp_path)
     await access.operations()
     starting = asyncio.create_task(asyncio.wait_for(Host(app.define, flags={"data": tmp_path}).start(), 10))

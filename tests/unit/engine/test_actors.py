@@ -264,7 +264,7 @@ def test_a_rejected_message_is_tried_again_under_its_idempotency_key() -> None:
         assert harness.ask("account", "ann", Withdraw(1), idempotency_key="w") == Receipt(9)
 
 
-def test_an_idempotency_key_of_no_length_or_too_much_is_refused() -> None:
+def test_an_empty_or_oversized_idempotency_key_is_refused() -> None:
     with AppHarness(bank()) as harness:
         for key in ("", "x" * 257):
             with pytest.raises(EncodeError, match="1 to 256 characters"):
@@ -289,7 +289,7 @@ def test_a_handler_that_waits_keeps_its_key_in_order_and_replies_in_the_end() ->
         assert harness.ask(account, "ann", Deposit(3)) == 123
 
 
-def test_a_service_of_topics_takes_messages_beside_its_events_in_the_same_state() -> None:
+def test_a_service_with_topics_handles_messages_in_the_same_state() -> None:
     for partitions in (1, 4):
         app = App("mixed", watermark=Monotonic())
         clicks = app.topic("clicks", value_type=int, key=lambda click: f"k{click % 7}")

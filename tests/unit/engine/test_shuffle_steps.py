@@ -372,7 +372,7 @@ class Names(msgspec.Struct, frozen=True):
     names: list[str]
 
 
-def test_a_record_that_makes_the_combined_one_too_large_goes_by_the_policy() -> None:
+def test_a_record_that_makes_a_combined_record_too_large_follows_the_error_policy() -> None:
     """The commit is refused; the task continues one record at a time, and finds the record at fault."""
 
     async def count(ctx: Context, names: Names, sums: ValueState[int | None]) -> None:

@@ -269,7 +269,7 @@ def test_a_large_map_is_read_in_a_thread_during_commits(tmp_path: Any) -> None:
         assert sorted(bench.outputs(bench.out)) == sorted(expected)
 
 
-def test_many_keys_come_and_go_from_memory_while_threads_read(tmp_path: Any) -> None:
+def test_many_keys_are_cached_and_evicted_while_threads_read(tmp_path: Any) -> None:
     def handle(ctx: Context, event: int, total: Annotated[ValueState[int], Default(0)], log: Log) -> None:
         total.value += event
         log.value.append(event)

@@ -224,7 +224,7 @@ def test_a_strategy_of_ones_own() -> None:
 @pytest.mark.parametrize(
     "mark", [lambda value, timestamp: value["mark"], lambda value, timestamp: value.get("mark", "")]
 )
-def test_a_strategy_that_cannot_tell_from_a_record_fails_that_record_only(mark: Any, key_by: str | None) -> None:
+def test_a_failed_watermark_strategy_fails_only_its_record(mark: Any, key_by: str | None) -> None:
     service = {"errors": DEAD_LETTER, "key_by": key_by}
     with Bench(note_watermark, topic={"watermark": Punctuated(mark=mark)}, service=service) as b:
         for event in ({"id": "a", "mark": 5}, {"id": "b"}, {"id": "c", "mark": 7}):
@@ -342,7 +342,7 @@ def test_clock_adjustments_do_not_affect_idleness() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_time_does_not_depend_on_which_partition_falls_silent_first(order: tuple[int, int]) -> None:
+def test_the_watermark_does_not_depend_on_the_order_of_idle_partitions(order: tuple[int, int]) -> None:
     app = App("app", watermark=Monotonic(idle_after=60))
     topics = app.topic("left"), app.topic("right")
 

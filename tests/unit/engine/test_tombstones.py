@@ -188,7 +188,7 @@ def test_delete_sends_a_tombstone_for_a_key() -> None:
         assert (record.key, record.value, record.timestamp, record.headers) == ("ann", None, 7, (("h", b"1"),))
 
 
-def test_none_is_refused_where_no_tombstones_are_taken() -> None:
+def test_none_is_refused_without_tombstone_support() -> None:
     app, events = deleting(lambda app: app.topic("out", value_type=Customer), emit_none)
     with AppHarness(app) as harness:
         harness.send(events, None, key="a")

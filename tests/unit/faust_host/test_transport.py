@@ -57,7 +57,7 @@ async def test_no_offset_is_committed_once_agents_may_be_cancelled(consumer: Con
     assert len(committed) == 2
 
 
-async def test_nothing_comes_between_a_seek_and_the_end_of_a_rebalance(consumer: Consumer) -> None:
+async def test_the_flow_stays_paused_between_a_seek_and_the_end_of_a_rebalance(consumer: Consumer) -> None:
     async def nowhere() -> dict[TP, int]:
         assert not consumer.flow_active
         return {TOPIC: 5}

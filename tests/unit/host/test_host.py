@@ -80,7 +80,7 @@ async def test_a_start_that_fails_lets_go_of_everything(tmp_path: Path, monkeypa
     assert await is_free(tmp_path)
 
 
-async def test_an_address_for_metrics_that_is_taken_is_refused(tmp_path: Path) -> None:
+async def test_a_metrics_address_in_use_is_refused(tmp_path: Path) -> None:
     taken = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = taken.sockets[0].getsockname()[1]
 

@@ -72,7 +72,7 @@ async def test_a_record_that_is_passed_on_does_not_name_the_task_that_sent_it(
     assert record.headers == (("mine", b"1"),)
 
 
-async def test_many_are_appended_together_or_not_at_all(running: tuple[App, Topic[Event]]) -> None:
+async def test_a_batch_of_records_is_appended_atomically(running: tuple[App, Topic[Event]]) -> None:
     app, events = running
     wrong: Any = "no event"
     with pytest.raises(EncodeError, match="expected a value of type Event"):

@@ -21,7 +21,7 @@ time.sleep(600)
 """
 
 
-def test_a_lock_is_free_until_it_is_taken_and_after(tmp_path: Path) -> None:
+def test_a_lock_is_free_before_and_after_it_is_held(tmp_path: Path) -> None:
     path = tmp_path / "below" / "lock"
     assert not is_locked(path)
 

@@ -26,7 +26,7 @@ def make_java(directory: Path, version: str, *, code: int = 0) -> Path:
     return java
 
 
-def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = make_java(tmp_path / "home" / "bin", "21.0.2")
     make_java(tmp_path / "path", "17.0.15")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))

@@ -32,7 +32,7 @@ def test_the_socket_is_in_the_directory_and_for_its_user_only(near: Path) -> Non
         assert announced.pid == os.getpid()
 
 
-def test_where_the_path_is_too_long_the_socket_is_in_a_private_directory(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_moves_the_socket_to_a_private_directory(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     with bind(deep) as bound:

@@ -11,7 +11,7 @@ async def test_many_pass_together() -> None:
         pass
 
 
-async def test_who_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out() -> None:
+async def test_an_exclusive_holder_waits_for_shared_ones_and_blocks_new_ones() -> None:
     lock = RWLock()
     seen: list[str] = []
 

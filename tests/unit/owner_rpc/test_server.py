@@ -212,7 +212,7 @@ async def test_an_owner_that_stops_says_goodbye(tmp_path: Path) -> None:
     assert read_address(tmp_path / "counted") is None
 
 
-async def test_a_request_that_comes_after_the_goodbye_does_not_hide_it(tmp_path: Path) -> None:
+async def test_a_request_after_the_goodbye_does_not_hide_it(tmp_path: Path) -> None:
     """A busy client writes before it looks. Were the socket closed by then, its write would fail, and it could not
     know that nothing was taken up. A plain socket: asyncio's reads ahead by itself."""
     control = ControlServer("counted", SlowOwner(), tmp_path)
@@ -245,7 +245,7 @@ class SlowOwner(Owner):
         return []
 
 
-async def test_a_request_that_was_taken_up_is_answered_before_the_owner_leaves(tmp_path: Path) -> None:
+async def test_an_accepted_request_is_answered_before_the_owner_stops(tmp_path: Path) -> None:
     owner = SlowOwner()
     control = ControlServer("counted", owner, tmp_path)
     await control.start()

@@ -28,7 +28,7 @@ def test_a_board_shows_the_highest_first() -> None:
         assert harness.ask(counters.service, "nobody", Count()) == 0
 
 
-def test_a_busy_counter_tells_its_board_once_in_a_while() -> None:
+def test_a_busy_counter_updates_its_leaderboard_periodically() -> None:
     app = App("busy")
     counters = Counters(app, every=10)
     with AppHarness(app) as harness:

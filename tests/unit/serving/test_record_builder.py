@@ -83,7 +83,7 @@ def test_records_that_need_no_key_are_spread() -> None:
     assert {spread.make(b"{}")[0] for _ in range(8)} == {0, 1, 2, 3}
 
 
-def test_the_type_may_come_from_the_handler_that_reads() -> None:
+def test_the_type_may_be_inferred_from_the_reading_handler() -> None:
     with pytest.raises(DecodeError, match="not a valid Like"):
         maker("loose", field="who").make(b"[]")
 

@@ -43,7 +43,7 @@ def test_items_keep_their_order() -> None:
         assert bench.value("kept", "k") == [3, 1, 2, 0]
 
 
-def test_the_first_item_can_be_taken_off() -> None:
+def test_the_first_item_can_be_removed() -> None:
     with Bench(operate) as bench:
         bench.put("k", [["extend", [1, 2, 3]]])
         bench.put("k", [["popleft"]])

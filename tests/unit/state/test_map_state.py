@@ -87,7 +87,7 @@ def test_iteration_merges_stored_and_new_entries_in_order() -> None:
         assert bench.outputs(bench.out)[-1] == [["b", 2], ["c", 3], ["d", 40], ["e", 5], ["z", 9]]
 
 
-def test_a_handler_sees_its_own_changes_while_others_wait() -> None:
+def test_a_handler_sees_its_own_changes_while_others_are_suspended() -> None:
     released = asyncio.Event()
 
     async def handle(ctx: Context, event: Any, kept: MapState[str, int]) -> None:
@@ -162,7 +162,7 @@ async def by_place(ctx: Context, event: Any, kept: MapState[Place, tuple[int, in
     assert list(kept.items()) == [(place, (1, 2))]
 
 
-def test_structured_keys_come_back_as_they_were() -> None:
+def test_structured_keys_round_trip() -> None:
     with Bench(by_place) as bench:
         bench.put("k")
         bench.restart()

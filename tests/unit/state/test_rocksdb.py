@@ -171,7 +171,7 @@ def test_damage_is_reported_as_corruption_and_can_be_destroyed(filled: Path, dam
     store.close()
 
 
-def test_a_point_read_of_a_damaged_block_is_corruption_and_others_are_served(filled: Path) -> None:
+def test_a_read_of_a_damaged_block_fails_and_other_blocks_are_readable(filled: Path) -> None:
     flip(one(filled, "*.sst"), 0.5)
     store = RocksStore(filled)
 

@@ -36,6 +36,6 @@ def test_each_problem_comes_with_advice(tmp_path: Path, monkeypatch: pytest.Monk
     assert findings(api="off")["API port"].verdict == "ok"
 
 
-def test_the_default_port_may_be_taken() -> None:
+def test_the_default_port_may_be_in_use() -> None:
     found = findings()["API port"]
     assert found.verdict == "ok"

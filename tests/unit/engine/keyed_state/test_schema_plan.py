@@ -298,7 +298,7 @@ def test_a_migration_resumes_after_a_crash_between_batches(monkeypatch: pytest.M
         assert sorted(calls) == [15, 16, 17, 18, 19]  # none twice
 
 
-def test_a_time_to_live_can_come_and_go() -> None:
+def test_a_ttl_can_be_added_and_removed() -> None:
     app, events, service = make(ValueState[int | None], lambda kept, event: setattr(kept, "value", event))
     with AppHarness(app) as harness:
         filled(harness, events)
@@ -340,7 +340,7 @@ def test_a_state_without_values_may_go_and_is_not_called_dropped(caplog: pytest.
     assert "dropped" not in caplog.text
 
 
-def test_the_schema_is_recorded_beside_the_state() -> None:
+def test_the_schema_is_recorded_with_the_state() -> None:
     app, _, _ = make(Annotated[MapState[int, V1], Version(4), Default(V1(0, ""))])
     with AppHarness(app) as harness:
         (raw,) = {record.value for record in harness.records("app.service.changelog") if record.key == b"\x06kept"}

@@ -203,7 +203,7 @@ def test_a_timer_in_the_past_fires_immediately() -> None:
         assert fired[2:] == [("k", "t", 500)]
 
 
-def test_a_timer_fires_before_the_next_record_is_taken() -> None:
+def test_a_timer_fires_before_the_next_record_is_handled() -> None:
     async def note(ctx: Context, event: Any) -> None:
         fired.append(("record", event))
         ctx.timers.at(event * 10, name="t")
@@ -408,7 +408,7 @@ def test_a_timer_of_a_busy_key_waits_for_its_turn() -> None:
         assert b.outputs(b.out) == [[["t", 100, "event"]]]
 
 
-def test_a_processing_time_timer_of_a_busy_key_waits_too() -> None:
+def test_a_processing_time_timer_waits_for_a_busy_key() -> None:
     with bench() as b:
         b.put("k", [["after", "t", 10, "processing"]], timestamp=1)
         b.put_quietly("k", [["wait", "g"]], timestamp=2)
@@ -444,7 +444,7 @@ def test_a_suspended_handlers_timer_changes_apply_when_it_finishes() -> None:
 
 
 @pytest.mark.parametrize("wait", [[], [["wait", "g"]]], ids=["direct", "suspended"])
-def test_a_handler_that_fails_has_neither_set_nor_cancelled_timers(wait: Any) -> None:
+def test_a_failed_handlers_timer_changes_are_rolled_back(wait: Any) -> None:
     with bench(service={"errors": SKIP}) as b:
         b.put("k", [["set", "kept", 100], ["set", "moved", 200]], timestamp=1)
         event = [["cancel", "kept"], ["set", "moved", 900], ["set", "new", 50], *wait, ["set", "newer", 60], ["fail"]]

@@ -127,7 +127,7 @@ def test_skip_rolls_back_all_effects_of_the_record(text: str) -> None:
         assert calls == [1, text, 2]
 
 
-def test_a_bad_record_does_not_take_the_outputs_of_others_with_it() -> None:
+def test_a_bad_record_does_not_discard_the_outputs_of_others() -> None:
     with bench(SKIP) as b:
         for number in range(3):
             b.put("k", number, settle=False)
@@ -382,7 +382,7 @@ def test_a_timer_whose_handler_fails_finally_has_fired() -> None:
         assert b.outputs(b.out) == []
 
 
-def test_a_timers_handler_is_retried_too() -> None:
+def test_a_failed_timer_handler_is_retried() -> None:
     with Bench(set_timer, timers={"t": failing_timer}, service={"errors": retry(3, 1.0, then=SKIP)}) as b:
         b.put("k")
         b.advance(seconds=10)
@@ -490,7 +490,7 @@ def test_dead_letters_of_rekeyed_services_have_one_topic_whatever_the_partitions
         assert {letter.value for letter in letters} >= {b'{"nothing":%d}' % number for number in range(20)}
 
 
-def test_a_state_that_grows_too_large_is_the_fault_of_the_record_that_made_it_so() -> None:
+def test_an_oversized_state_is_attributed_to_its_last_record() -> None:
     app = App("large", partitions=1)
     parts = app.topic("parts", value_type=int)
 

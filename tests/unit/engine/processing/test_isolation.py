@@ -108,7 +108,7 @@ def test_a_timer_can_be_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
         assert bench.timers(bench.service, "a") == []
 
 
-def test_if_the_dead_letter_is_refused_too_the_worker_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_dead_letter_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = bench_of(DEAD_LETTER)
     topics = ("out", "bench.service.dead-letters")
     with pytest.raises(RecordRefusedError), bench, picky_log(monkeypatch, topics):

@@ -265,7 +265,7 @@ def test_the_origin_names_the_position_of_a_record() -> None:
         assert harness.outputs("out") == [["events", partition, 0], ["events", partition, 2]]
 
 
-def test_a_handler_knows_its_task() -> None:
+def test_a_handler_can_identify_its_task() -> None:
     async def handle(ctx: Context, event: Any) -> None:
         ctx.emit([ctx.task.app, ctx.task.service, ctx.task.number])
 

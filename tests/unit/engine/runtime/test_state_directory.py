@@ -31,7 +31,7 @@ def some_stores(directory: Path) -> StateDirectory:
     return stores
 
 
-def test_all_is_destroyed_although_a_download_puts_one_more_file_there(
+def test_a_state_directory_is_deleted_despite_a_concurrent_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = some_stores(tmp_path / "stores")

@@ -36,7 +36,7 @@ async def test_a_stopwatch_counts_only_its_own_steps() -> None:
     assert 0.04 <= watch.seconds < 0.3
 
 
-async def test_errors_come_out_of_it_and_go_into_it() -> None:
+async def test_errors_propagate_in_both_directions() -> None:
     watch = Stopwatch()
     seen: list[str] = []
 

@@ -80,7 +80,7 @@ def test_a_task_with_a_persistent_stall_is_reopened(bench: Bench, monkeypatch: p
     assert bench.value("seen", "a") == 1
 
 
-def test_a_task_that_has_enough_to_do_does_not_stand_still(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_busy_task_is_not_stalled(caplog: pytest.LogCaptureFixture) -> None:
     gate = asyncio.Event()
 
     async def wait(ctx: Context, event: int) -> None:

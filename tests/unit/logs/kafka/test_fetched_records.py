@@ -56,7 +56,7 @@ def read(chunk: FetchedRecords, position: int = 0) -> tuple[list[bytes | None], 
     return found, position
 
 
-def test_batches_come_one_after_the_other() -> None:
+def test_several_batches_are_read_in_sequence() -> None:
     chunk = FetchedRecords(batch(0, b"0", b"1") + batch(5, b"5"), None)
     assert chunk.next_offset == 6
     assert read(chunk) == ([b"0", b"1", b"5"], 6)

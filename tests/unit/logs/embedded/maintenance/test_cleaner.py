@@ -66,7 +66,7 @@ async def test_a_changelog_is_compacted_by_itself_when_it_is_worth_it(tmp_path: 
         }
 
 
-async def test_a_changelog_of_few_large_records_is_compacted_by_itself_too(tmp_path: Path) -> None:
+async def test_a_changelog_of_few_large_records_is_compacted_automatically(tmp_path: Path) -> None:
     options = EmbeddedOptions(clean_bytes=100_000, maintenance_interval=0.01)
     async with running(tmp_path, options) as log:
         writer = await log.writer("w")
