@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from faust.cli.base import AppCommand
-from faust.types import AgentT, ChannelT, TopicT
+from faust.types import AgentT, ChannelT
 from faust.types.agents import AgentFun, SinkT
 from mode import SupervisorStrategyT
 
-__all__ = ("AgentFun", "AgentT", "AppCommand", "ChannelT", "SinkT", "SupervisorStrategyT", "TopicT")
+__all__ = ("AgentFun", "AgentT", "AppCommand", "ChannelT", "SinkT", "SupervisorStrategyT")
